@@ -1,4 +1,4 @@
-//! `palisade check`.
+//! `palisade check`: checks a configuration and policy file.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -211,15 +211,15 @@ fn summary(config: &Config) -> String {
     )
 }
 
-/// Login routes of scripts: what follows their path is guarded as well.
+/// Login routes of scripts, whose guard also covers what follows their paths.
 fn guarded_scripts(config: &Config) -> impl Iterator<Item = &str> {
     let routes = config.bundle.outcomes.all().iter();
     let scripts = routes.filter(|login| login.route.names_script());
     scripts.map(|login| login.route.pattern())
 }
 
-/// Asks what the service depends on, as far as its tables could be read: what does not
-/// answer, and what the store puts at risk.
+/// Asks the services that the configuration depends on, as far as its tables could be read.
+/// Returns those that do not answer, and the risks in the store's settings.
 async fn connect(ready: Ready, draft: &Draft) -> (Vec<Failure>, Vec<StoreRisk>) {
     let source = &draft.config().source;
     let (store, tenants) = tokio::join!(reach(ready.store), ready.tenants.fetch(source, NOBODY));
@@ -234,7 +234,7 @@ async fn connect(ready: Ready, draft: &Draft) -> (Vec<Failure>, Vec<StoreRisk>) 
     (known.filter_map(|(_, asked)| asked.err()).collect(), risks)
 }
 
-/// The embedded store belongs to the service that runs, and is left alone.
+/// Probes a store. The embedded one belongs to the running service, and is left alone.
 async fn reach(store: Opening) -> Result<Vec<StoreRisk>, Failure> {
     if matches!(store, Opening::Memory(_) | Opening::Embedded(..)) {
         return Ok(Vec::new());
@@ -248,13 +248,13 @@ async fn reach(store: Opening) -> Result<Vec<StoreRisk>, Failure> {
         .unwrap_or_default())
 }
 
-/// A tenant that nobody has: whether the source answers is all that is asked.
+/// A tenant that does not exist: the only question is whether the source answers.
 const NOBODY: &str = "palisade-check";
 
-/// Asks a store for a sign of life; its clock.
+/// Probes a store; returns its clock.
 pub(super) async fn probe(store: &dyn Store) -> Result<Micros, Failure> {
     let asked = async {
-        // A long way takes its time once.
+        // On a long path, connecting may take longer than a call: connect first.
         let _ = store.connect().await;
         store.probe().await
     };

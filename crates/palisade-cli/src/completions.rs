@@ -1,4 +1,4 @@
-//! `palisade completions`.
+//! `palisade completions`: prints completion scripts for shells.
 
 use clap::{Args, CommandFactory};
 use clap_complete::Shell;

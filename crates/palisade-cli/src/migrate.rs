@@ -1,4 +1,4 @@
-//! `palisade migrate`.
+//! `palisade migrate`: brings the Postgres schema up to date.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;

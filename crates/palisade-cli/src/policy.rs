@@ -1,4 +1,4 @@
-//! `palisade policy`.
+//! `palisade policy`: shows the policy in force.
 
 use std::fmt::Write;
 use std::num::NonZeroU32;
@@ -103,7 +103,7 @@ impl<'a> Target<'a> {
     }
 }
 
-/// Returns a tenant's own figures, from the file or the policy source.
+/// Returns a tenant's own limits, from the file or the policy source.
 async fn tenant(config: &Config, org: &str) -> Result<Option<Arc<TenantPolicy>>, Failure> {
     let source = Elsewhere::of(&config.source).await?;
     let found = source.fetch(&config.source, org).await?;

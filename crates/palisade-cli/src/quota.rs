@@ -1,4 +1,4 @@
-//! `palisade quota`.
+//! `palisade quota`: API keys and their quotas.
 
 use std::io::Read;
 

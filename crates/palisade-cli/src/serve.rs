@@ -1,4 +1,4 @@
-//! `palisade serve`.
+//! `palisade serve`: runs the service.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! `palisade test`.
+//! `palisade test`: runs policy test cases.
 
 use std::io::BufRead;
 use std::path::{Path, PathBuf};

@@ -42,6 +42,13 @@ by = ["user"]
 class = "reports"
 rate = "3/min"
 
+[[limit]]
+name = "tokens-per-org"
+by = ["org"]
+rate = "10_000/h"
+algorithm = "fixed-window"
+unit = "tokens"
+
 [[api_key]]
 hash = "KEY_HASH"
 tier = "free"

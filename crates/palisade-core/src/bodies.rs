@@ -1,5 +1,5 @@
-//! Decision → response body. No body ever contains an address or an identifier of
-//! a client.
+//! Turns a decision into a response body. No body ever contains an address or an identifier of a
+//! client.
 
 use serde::Serialize;
 
@@ -154,7 +154,7 @@ fn message(decision: &Decision, error: ErrorCode) -> &'static str {
     }
 }
 
-/// The problem types that the RateLimit draft registers.
+/// The problem type (RFC 9457) that the RateLimit draft registers for this refusal, if it has one.
 fn problem(decision: &Decision, error: ErrorCode) -> Option<&'static str> {
     const QUOTA: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
     const CAPACITY: &str =
@@ -166,13 +166,13 @@ fn problem(decision: &Decision, error: ErrorCode) -> Option<&'static str> {
         ErrorCode::ServiceUnavailable => Some(CAPACITY),
         _ if decision.enforcement == Enforcement::Degraded => Some(CAPACITY),
         ErrorCode::AccountLocked | ErrorCode::ChallengeRequired => Some(ABNORMAL),
-        // A block of the guard is about behaviour: no limit was exceeded.
+        // A block of the guard answers behaviour; no limit was exceeded.
         _ if decision.limits.is_empty() && decision.quota.is_none() => Some(ABNORMAL),
         _ => Some(QUOTA),
     }
 }
 
-/// Limits that deny are those with a wait, which come first.
+/// Names of the limits that refused the request: those with a wait that are not in shadow.
 fn violated(decision: &Decision) -> Vec<std::sync::Arc<str>> {
     let denying = |reading: &&LimitReading| reading.retry_after.is_some() && !reading.shadow;
     let over = decision.limits.iter().filter(denying);

@@ -1,4 +1,5 @@
-//! Readings → decision: which bucket speaks for all (L-CONSTRAINT).
+//! Turns the readings of all buckets into one decision: which bucket speaks for all
+//! (L-CONSTRAINT).
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -34,7 +35,8 @@ pub fn decide(quota: Option<QuotaPlan>, class: &Arc<str>, judged: Judged<'_>) ->
     decision
 }
 
-/// [`decide`], built in place in a box, for callers that pass the decision on: it is large.
+/// Builds [`decide`]'s result directly in a box: a decision is large, and callers that pass it on
+/// would copy it.
 #[must_use]
 pub fn decide_boxed(
     quota: Option<QuotaPlan>,
@@ -48,6 +50,7 @@ pub fn decide_boxed(
 
 /// Turns an allowing decision into the one that the readings demand.
 fn fill(decision: &mut Decision, quota: Option<QuotaPlan>, class: &Arc<str>, judged: Judged<'_>) {
+    // Most requests have one bucket: no array to fill, nothing to sort.
     if let ([charge], [reading]) = (judged.charges, judged.readings) {
         return tell(decision, &[Found { charge, reading }], quota, class, judged);
     }
@@ -62,6 +65,7 @@ fn fill(decision: &mut Decision, quota: Option<QuotaPlan>, class: &Arc<str>, jud
         many.extend(each);
         many.as_mut_slice()
     };
+    // Stable: equal buckets stay in the order of the layers.
     found.sort_by(Found::order);
     tell(decision, found, quota, class, judged);
 }
@@ -182,6 +186,7 @@ impl Found<'_> {
         let share = |one: &Self, by: &Self| {
             u128::from(one.reading.remaining) * u128::from(by.charge.spec.capacity())
         };
+        // a/b < c/d as a·d < c·b, without rounding or division.
         share(self, other).cmp(&share(other, self))
     }
 

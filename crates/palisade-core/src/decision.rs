@@ -26,7 +26,7 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// As in the answer's JSON.
+    /// Name of the outcome in answers' JSON.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -57,7 +57,7 @@ pub enum Level {
 }
 
 impl Level {
-    /// All six, lowest first.
+    /// All levels, the lowest first.
     pub const ALL: [Self; 6] = [Self::L1, Self::L2, Self::L3, Self::L4, Self::L5, Self::L6];
 
     /// Returns the duration of a block of this level, in microseconds.
@@ -73,7 +73,7 @@ impl Level {
         }
     }
 
-    /// 1 to 6.
+    /// Number of the level, 1 to 6.
     #[must_use]
     pub const fn number(self) -> u8 {
         self as u8 + 1
@@ -131,7 +131,7 @@ pub enum Mode {
 }
 
 impl Mode {
-    /// As in the answer's JSON and in metric labels.
+    /// Name of the mode in answers' JSON and in metric labels.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -282,7 +282,7 @@ pub enum ErrorCode {
 }
 
 impl ErrorCode {
-    /// As in the answer's JSON.
+    /// Name of the error in answers' JSON.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -316,7 +316,8 @@ impl ErrorCode {
         }
     }
 
-    /// True if what was allowed is used up: not a want of a store, of a right or of sense.
+    /// True if the caller has used up a limit or a quota, or is locked out. False for a store that
+    /// failed, a missing right and a cost that is impossible.
     #[must_use]
     pub const fn is_exceeded(self) -> bool {
         match self {
@@ -384,16 +385,17 @@ impl QuotaReading {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Enforcement {
-    /// As configured.
+    /// Limits are enforced as configured.
     #[default]
     Full,
-    /// Local counters or caps.
+    /// Local counters or caps stand in for the store.
     Degraded,
     /// The operator's kill switch is on.
     Disabled,
 }
 
-/// The buckets of a decision. One is kept in the decision itself: most have no more.
+/// Buckets of a decision. One is stored inline, without an allocation: most decisions have no
+/// more.
 pub type Readings = SmallVec<[LimitReading; 1]>;
 
 /// The answer to one request.
@@ -409,7 +411,7 @@ pub struct Decision {
     pub mode: Mode,
     /// The rule that decided; `None` for allow.
     pub rule: Option<Rule>,
-    /// Every candidate.
+    /// All candidates that the decision was chosen from.
     pub reasons: Vec<Reason>,
     /// Every bucket that was read, most constraining first; as a rule there is one.
     pub limits: Readings,
@@ -425,21 +427,41 @@ pub struct Decision {
     pub lockout: Option<LockoutNote>,
     /// Receipt by which the charge can be given back; only if the request asked for one.
     pub receipt: Option<Box<str>>,
-    /// Limits on what is in progress that apply and were not asked, because no slot was requested
-    /// (B-SLOT).
+    /// Names of the limits on requests in progress that apply but were not charged, because the
+    /// request asked for no slot (B-SLOT).
     pub not_asked: Option<Box<[Arc<str>]>>,
+    /// Limits that have reached a threshold (B-WARN).
+    pub warnings: Option<Box<[Warning]>>,
     /// API-key quota, if one applied.
     pub quota: Option<QuotaReading>,
     /// Whether enforcement was impaired.
     pub enforcement: Enforcement,
     /// The endpoint class, for labels; never an identifier.
     pub class: Option<Arc<str>>,
-    /// When it was decided, by the clock that judged.
+    /// Instant of the decision, on the clock that it was judged by.
     pub at: Micros,
     /// Revisions of the guard records it was computed from: (kind name, revision).
     pub revisions: Vec<(&'static str, u64)>,
     /// The answer that a flow of the guard in shadow mode would have given.
     pub shadow: Option<Box<ShadowAnswer>>,
+}
+
+/// A limit that has reached a threshold (B-WARN).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Warning {
+    /// The limit's name.
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
+    pub limit: Arc<str>,
+    /// The highest share in `warn_at` that is used, for example 0.8.
+    #[serde(serialize_with = "as_fraction", rename = "share")]
+    #[cfg_attr(feature = "openapi", schema(value_type = f64))]
+    pub share_permille: u16,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
+fn as_fraction<S: serde::Serializer>(permille: &u16, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_f64(f64::from(*permille) / 1000.0)
 }
 
 /// What a flow of the guard would have answered if it were not in shadow mode.
@@ -465,7 +487,8 @@ pub struct ShadowAnswer {
 }
 
 impl Decision {
-    /// Whole seconds that a client is told to wait: at least one wherever waiting helps.
+    /// Whole seconds that the client should wait, at least one; `None` where waiting does not
+    /// help.
     #[must_use]
     pub fn wait(&self) -> Option<u64> {
         let helps = self.error.is_some_and(ErrorCode::is_over_in_time);
@@ -490,6 +513,7 @@ impl Decision {
             lockout: None,
             receipt: None,
             not_asked: None,
+            warnings: None,
             quota: None,
             enforcement: Enforcement::Full,
             class: None,
@@ -506,7 +530,8 @@ impl Decision {
         self.shadow.as_deref().is_some_and(refuses)
     }
 
-    /// The decision of a flow in shadow mode: allows, and carries the answer that it replaces.
+    /// Turns the decision into that of a flow in shadow mode: it allows, and carries the refusal
+    /// that it replaces.
     #[must_use]
     pub fn in_shadow(self) -> Self {
         let shadow = ShadowAnswer {

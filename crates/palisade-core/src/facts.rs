@@ -66,7 +66,7 @@ impl Id {
         &self.0
     }
 
-    /// Its bytes.
+    /// Bytes of the identifier.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         self.0.as_bytes()
@@ -82,7 +82,7 @@ impl fmt::Debug for Id {
 /// Refuses empty, over-long and control-character text.
 ///
 /// # Errors
-/// As said, naming `field`.
+/// Text that is empty, too long or contains control characters; the error names `field`.
 pub fn bounded(field: &'static str, text: &str, bytes_max: usize) -> Result<(), FieldError> {
     if text.is_empty() {
         return Err(FieldError::new(field, "must not be empty"));
@@ -90,7 +90,7 @@ pub fn bounded(field: &'static str, text: &str, bytes_max: usize) -> Result<(), 
     if text.len() > bytes_max {
         return Err(FieldError::new(field, "is too long"));
     }
-    // Nearly every text is printable ASCII, which the bytes alone tell without decoding characters.
+    // Fast path: nearly every text is printable ASCII, which needs no decoding of characters.
     let is_plain = text
         .bytes()
         .fold(true, |plain, byte| plain & matches!(byte, b' '..=b'~'));
@@ -154,15 +154,15 @@ pub enum Layers {
     Identity,
 }
 
-/// Where a decision was asked for.
+/// Surface that a request came in by, for metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Surface {
-    /// Code in the same process, or a surface that does not say.
+    /// Code in the same process; also the default of a surface that sets none.
     #[default]
     Library,
     /// The decision API.
     Api,
-    /// A proxy that asks about the request it holds.
+    /// Forward-auth: a proxy asks whether to pass on the request that it holds.
     ForwardAuth,
     /// Our own proxy.
     Proxy,
@@ -170,12 +170,12 @@ pub enum Surface {
     Envoy,
     /// Redis' protocol.
     Resp,
-    /// A command of the guard, however it came.
+    /// A command of the guard, on whichever surface.
     Guard,
 }
 
 impl Surface {
-    /// Every one.
+    /// All surfaces.
     pub const ALL: [Self; 7] = [
         Self::Library,
         Self::Api,
@@ -201,10 +201,10 @@ impl Surface {
     }
 }
 
-/// Methods of nearly every request.
+/// Methods that need no allocation: nearly every request has one of them.
 const USUAL_METHODS: [&str; 6] = ["GET", "POST", "HEAD", "PUT", "DELETE", "PATCH"];
 
-/// The usual spelling of `method`, if it is a usual one.
+/// Returns `method` as a static string if it is a usual one.
 #[must_use]
 #[inline]
 pub fn usual_method(method: &str) -> Option<&'static str> {
@@ -241,7 +241,7 @@ pub struct RequestFacts {
     pub api_key: Option<Id>,
     /// Cost given by the caller.
     pub cost: Option<NonZeroU32>,
-    /// Costs by unit (B-UNIT), instead of `cost`; without them it is one request.
+    /// Costs by unit (B-UNIT), instead of `cost`; without either, the request costs one.
     pub costs: Option<Box<Costs>>,
     /// Requests a slot of every limit on what is in progress (B-SLOT): the caller then reports when
     /// the request has ended.
@@ -250,14 +250,15 @@ pub struct RequestFacts {
     pub kind: RequestKind,
     /// The layers to evaluate.
     pub layers: Layers,
-    /// The request came with a token that proves nothing. Such a guess counts in the auth class of
-    /// its address as well as in its own class (I-JWT). Of a check in two halves, only the half
-    /// that has verified the token sets this, and that half counts the guess, whichever of the two
-    /// it is.
+    /// Whether the request came with a token that proves nothing. Such a guess counts in the auth
+    /// class of its address as well as in its own class (I-JWT). Of a check in two halves
+    /// (L-LAYERS), only the half that has verified the token sets this, and that half counts the
+    /// guess.
     pub guess: bool,
-    /// The answer is to carry a receipt by which the charge can be given back.
+    /// Whether the answer carries a receipt, by which the charge can be given back.
     pub receipt: bool,
-    /// The surface marked it as a bot (I-BOT) beyond the user agent's patterns.
+    /// Whether the surface marked the request as a bot's (I-BOT), in addition to the user agent's
+    /// patterns.
     pub bot: bool,
     /// Echoed in the answer and in logs.
     pub request_id: Option<Id>,
@@ -410,8 +411,8 @@ impl GuardFacts {
     /// Refuses facts that `op` cannot be judged by.
     ///
     /// # Errors
-    /// A login or OTP command without an account; `trusted` without a session id or fingerprint
-    /// that could be.
+    /// A login or OTP command without an account; `trusted` without a session id or a fingerprint
+    /// of HIGH confidence.
     pub fn validate(&self, op: GuardOp) -> Result<(), FieldError> {
         if self.account.is_none() && op.attempt().is_some() {
             return Err(FieldError::new("account", "is required"));
@@ -455,9 +456,9 @@ impl fmt::Debug for GuardFacts {
 pub enum Attempt {
     /// The credential is about to be verified.
     Check,
-    /// It was wrong.
+    /// The credential was wrong.
     Failure,
-    /// It was right.
+    /// The credential was right.
     Success,
     /// The outcome is unknown: the service that verifies the credential failed, or did not answer
     /// (G-UNKNOWN).
@@ -473,7 +474,7 @@ pub enum GuardOp {
     LoginFailure,
     /// The password was right.
     LoginSuccess,
-    /// Its outcome is not known.
+    /// The outcome of verifying the password is unknown.
     LoginUnknown,
     /// Before a one-time code is verified.
     OtpCheck,
@@ -481,14 +482,14 @@ pub enum GuardOp {
     OtpFailure,
     /// The code was right.
     OtpSuccess,
-    /// Its outcome is not known.
+    /// The outcome of verifying the code is unknown.
     OtpUnknown,
     /// A heavy endpoint was called.
     ApiHit,
 }
 
 impl GuardOp {
-    /// Every command.
+    /// All commands.
     pub const ALL: [Self; 9] = [
         Self::LoginCheck,
         Self::LoginFailure,
@@ -501,7 +502,7 @@ impl GuardOp {
         Self::ApiHit,
     ];
 
-    /// `login.check` and so on, as in policy cases.
+    /// Name of the command in policy cases, such as `login.check`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -523,7 +524,7 @@ impl GuardOp {
         Self::ALL.into_iter().find(|op| op.name() == name)
     }
 
-    /// The login or OTP attempt it reports on; `None` for the heavy API.
+    /// The login or OTP attempt that the command reports; `None` for the heavy API.
     #[must_use]
     pub const fn attempt(self) -> Option<Attempt> {
         match self {
@@ -535,7 +536,7 @@ impl GuardOp {
         }
     }
 
-    /// The flow it belongs to.
+    /// The flow that the command belongs to.
     #[must_use]
     pub const fn flow(self) -> crate::record::Flow {
         use crate::record::Flow;

@@ -1,4 +1,4 @@
-//! Decision → response headers, in the families a configuration chooses.
+//! Turns a decision into response headers, in the families that the configuration selects.
 
 use crate::decision::{Decision, Enforcement, LimitReading};
 use crate::policy::QuotaUnit;
@@ -15,14 +15,14 @@ pub enum HeaderFamily {
     Org,
 }
 
-/// The families a configuration chose.
+/// Families that the configuration selects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeaderFamilies {
     /// `X-RateLimit-*`.
     pub x_ratelimit: bool,
     /// The IETF draft.
     pub ietf: bool,
-    /// The third family.
+    /// `RateLimit-Limit` with its window, `-Remaining`, `-Reset`.
     pub org: bool,
     /// Whether the IETF fields identify the bucket by a digest (`pk`).
     pub partition_key: bool,
@@ -65,7 +65,7 @@ pub enum Field {
 }
 
 impl Field {
-    /// Every one.
+    /// All headers.
     pub const ALL: [Self; 13] = [
         Self::XRateLimitLimit,
         Self::XRateLimitRemaining,
@@ -117,13 +117,13 @@ pub fn headers(decision: &Decision, families: HeaderFamilies) -> Vec<Header> {
     listed.headers
 }
 
-/// Takes the headers of an answer, one after another.
+/// Receives the headers of an answer, one after another.
 pub trait TakeHeaders {
-    /// Takes `field` with the ASCII text that `write` appends. A taker that already knows the text
-    /// need not call `write`.
+    /// Receives `field` with the ASCII text that `write` appends. An implementation that already
+    /// knows the text need not call `write`.
     fn take(&mut self, field: Field, write: impl FnOnce(&mut String));
 
-    /// Takes `field` with a number.
+    /// Receives `field` with a number.
     fn take_number(&mut self, field: Field, number: u64) {
         self.take(field, |text| push_number(text, number));
     }
@@ -237,8 +237,8 @@ fn write_policies(list: &mut String, readings: &[LimitReading], with_key: bool) 
 }
 
 /// Appends an entry of a structured list: the limit's name and two numbers about it. Written piece
-/// by piece because it is part of every answer and formatting machinery is not free. Inlined,
-/// because a copy of so few bytes is not a call where their number is known.
+/// by piece, because every answer has one and formatting machinery is not free. Inlined, so that
+/// the keys' lengths are known and copying them is no call.
 #[inline]
 fn push_entry(list: &mut String, reading: &LimitReading, keys: [&str; 2], figures: [u64; 2]) {
     list.push('"');
@@ -298,7 +298,7 @@ fn write_current_of(
     }
 }
 
-/// Writes the most constraining bucket or, if `every_bucket` asks for it, every one that
+/// Writes the most constraining bucket or, with `every_bucket`, all buckets that
 /// `RateLimit-Policy` lists.
 fn write_current(
     text: &mut String,
@@ -397,7 +397,7 @@ mod tests {
         );
     }
 
-    /// Names and parameters of a field, read by somebody else's parser.
+    /// Names and parameters of a field, as an independent parser reads them.
     fn parsed(value: &str) -> Vec<(String, Parameters)> {
         let list = sfv::Parser::new(value).parse::<sfv::List>().unwrap();
         let item = |entry| match entry {

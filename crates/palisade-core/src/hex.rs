@@ -1,5 +1,5 @@
-//! Hexadecimal digits, which every key of a store and every request id consists of: by a table,
-//! since `write!` takes several times as long.
+//! Hexadecimal digits from a table. Every store key and every request id consists of them, and
+//! `write!` takes several times as long.
 
 /// The two digits of every byte.
 const PAIRS: [[u8; 2]; 256] = {
@@ -13,10 +13,10 @@ const PAIRS: [[u8; 2]; 256] = {
     pairs
 };
 
-/// Adds the 32 lower-case digits of `number` to `text`.
+/// Appends the 32 lower-case digits of `number` to `text`.
 pub fn push(text: &mut String, number: u128) {
     let pairs = number.to_be_bytes().map(|byte| PAIRS[usize::from(byte)]);
-    // Digits are text.
+    // The default is never used: hexadecimal digits are valid UTF-8.
     text.push_str(std::str::from_utf8(pairs.as_flattened()).unwrap_or_default());
 }
 

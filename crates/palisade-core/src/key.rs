@@ -1,5 +1,5 @@
-//! Facts → keys. Every identifier becomes a keyed 128-bit digest here; nothing
-//! raw leaves this module.
+//! Turns facts into keys. Every identifier becomes a keyed 128-bit digest here; no raw identifier
+//! leaves this module.
 //!
 //! Two constructions, one secret:
 //! * limit buckets use SipHash-1-3 with 128-bit output, a keyed function fast
@@ -49,7 +49,7 @@ impl Digest {
         hex::text(self.0)
     }
 
-    /// Adds [`Digest::hex`] to `text`.
+    /// Appends [`Digest::hex`] to `text`.
     pub fn push_hex(self, text: &mut String) {
         hex::push(text, self.0);
     }
@@ -104,7 +104,7 @@ impl Prefix {
         }
     }
 
-    /// Its bytes; the length tells the family.
+    /// Bytes of the prefix; their number tells the address family.
     #[must_use]
     pub const fn bytes(&self) -> &[u8] {
         match self {
@@ -199,7 +199,7 @@ pub struct Segment {
 }
 
 impl Segment {
-    /// Adds it to a bucket's name: `user:…`.
+    /// Appends the segment to a bucket's name: `user:…`.
     pub(crate) fn push_to(self, name: &mut String) {
         name.push_str(self.kind.name());
         name.push(':');
@@ -240,9 +240,9 @@ pub enum Domain {
 /// A digest under the current secret and, while a rotation lasts, the previous one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rotating {
-    /// Under the current secret; this form is written.
+    /// Digest under the current secret; this form is written.
     pub current: Digest,
-    /// Under the previous secret; a read may still find this form.
+    /// Digest under the previous secret; a read may still find this form.
     pub previous: Option<Digest>,
 }
 
@@ -269,9 +269,9 @@ impl fmt::Debug for Keyring {
 }
 
 struct Subkeys {
-    /// For names of several parts.
+    /// Hashes names of several parts.
     streaming: SipHasher13,
-    /// For names of one part, by kind: with the beginning of such a name already absorbed.
+    /// Hash states for names of one part, by kind: each has absorbed the head of such a name.
     single: [Sip; KINDS],
     mix: [u128; MIX],
     namer: Namer,
@@ -385,6 +385,7 @@ impl Subkeys {
         if secret.len() < SECRET_BYTES_MIN {
             return Err(SecretTooShort);
         }
+        // Each use of the secret gets a key of its own, expanded under a label.
         let root = keyed(secret);
         let sip: Zeroizing<[u8; 16]> = Zeroizing::new(expand(&root, b"palisade/v1/limits", 0));
         let guard = Zeroizing::new([
@@ -393,6 +394,7 @@ impl Subkeys {
         ]);
         let mut mix = [0; MIX];
         for (index, slot) in (0_u8..).zip(&mut mix) {
+            // Odd: multiplying by it modulo 2¹²⁸ is invertible, so no two digests become one.
             *slot = u128::from_be_bytes(expand(&root, b"palisade/v1/mix", index)) | 1;
         }
         let kinds = std::array::from_fn(|kind| u8::try_from(kind).unwrap_or(u8::MAX));
@@ -405,10 +407,11 @@ impl Subkeys {
         })
     }
 
-    /// Digests a name. A name of one part is its head and the part; a name of several parts has a
-    /// length before each.
+    /// Digests a name. One part is hashed as it is, after the head; each of several parts follows
+    /// its length.
     #[inline]
     fn name(&self, kind: u8, parts: &[&[u8]]) -> Digest {
+        // Nearly every name has one part: its head has been hashed in advance.
         match (parts, self.single.get(usize::from(kind))) {
             ([part], Some(seeded)) => Digest(seeded.finish(part)),
             _ => self.name_of_several(kind, parts),
@@ -436,7 +439,7 @@ impl Subkeys {
     }
 }
 
-/// The beginning of a bucket's name; one block of the hash.
+/// First block of a hashed name: versions, kind and number of parts.
 fn name_head(kind: u8, parts: usize) -> [u8; 8] {
     let parts = u32::try_from(parts).unwrap_or(u32::MAX).to_le_bytes();
     let [a, b, c, d] = parts;

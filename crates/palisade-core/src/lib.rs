@@ -4,7 +4,8 @@
 //! Read it in the order of one request: [`facts`] → [`policy`] (resolve) →
 //! [`plan`] → [`limit`] and [`guard`] → [`decision`] → [`headers`] and [`bodies`].
 
-// The scenarios in each rule's file run on the same world as the tests in `tests/`.
+// Each rule's file has scenarios that run on the support code of `tests/`, which names this crate
+// as an outsider does.
 #[cfg(test)]
 extern crate self as palisade_core;
 #[cfg(test)]

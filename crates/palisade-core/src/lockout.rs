@@ -10,11 +10,11 @@ use crate::time::{DAY, MINUTE, Micros, retry_after_seconds};
 
 const VERSION: u8 = 1;
 
-/// Most failures that the sliding window may ask for.
+/// Largest number of failures that `window_failures` may be.
 pub const WINDOW_MAX: usize = 16;
-/// Most failures of a day that may be required for a lock.
+/// Largest number of failures that `hard_failures` may be.
 pub const HARD_MAX: usize = 32;
-/// Most lockouts that a challenge may ask for.
+/// Largest number of lockouts that `captcha_lockouts` may be.
 pub const LOCKOUTS_MAX: usize = 8;
 
 /// Effect of an outstanding challenge on a check (A-CAPTCHA).
@@ -37,10 +37,10 @@ pub enum LockoutKey {
     Account,
 }
 
-/// The lockout's figures.
+/// Settings of the lockout.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LockoutPolicy {
-    /// Off: nothing is counted and nothing is denied.
+    /// If off, nothing is counted and nothing is denied.
     pub enabled: bool,
     /// The identifier that is counted.
     pub key: LockoutKey,
@@ -51,19 +51,19 @@ pub struct LockoutPolicy {
     /// Failures in `hard_window` that start a lock, again each time this number is reached
     /// (A-HARD).
     pub hard_failures: u32,
-    /// The day, in microseconds.
+    /// Window of `hard_failures`: a day, in microseconds.
     pub hard_window: u64,
     /// Duration of a lock, in microseconds.
     pub lock: u64,
     /// Delay after one, two, and three or more consecutive failures (A-BACKOFF).
     pub delays_ms: [u32; 3],
-    /// Lockouts in `captcha_window` that ask for a challenge (A-CAPTCHA).
+    /// Lockouts in `captcha_window` after which a challenge is required (A-CAPTCHA).
     pub captcha_lockouts: u32,
-    /// That window, in microseconds.
+    /// Window of `captcha_lockouts`, in microseconds.
     pub captcha_window: u64,
     /// Effect of an outstanding challenge on a check.
     pub challenge_mode: ChallengeMode,
-    /// Which challenge.
+    /// The challenge to present.
     pub challenge: Challenge,
     /// Time for which an unanswered challenge is outstanding, in microseconds.
     pub challenge_for: u64,
@@ -90,7 +90,7 @@ impl Default for LockoutPolicy {
 }
 
 impl LockoutPolicy {
-    /// Refuses figures that the record cannot hold.
+    /// Refuses settings that do not fit in the record.
     ///
     /// # Errors
     /// The field that is out of bounds, and its bounds.
@@ -138,13 +138,13 @@ impl LockoutPolicy {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Lockout {
     touched: Micros,
-    /// The last failures, as many as fill the window; oldest first.
+    /// Last failures, at most as many as the window allows; oldest first.
     window: Vec<Micros>,
     /// Failures of the day since the last lock; oldest first.
     day: Vec<Micros>,
-    /// When it locked.
+    /// Instants of the last lockouts; oldest first.
     locks: Vec<Micros>,
-    /// The end of the lock under way.
+    /// End of the running lock.
     locked_until: Micros,
     /// Consecutive failures.
     streak: u8,
@@ -157,19 +157,19 @@ pub struct Lockout {
 /// The lockout's verdict on one attempt.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Verdict {
-    /// Denials.
+    /// Denials of the attempt.
     pub candidates: Vec<Candidate>,
     /// Progressive delay.
     pub delay_ms: Option<u32>,
     /// Challenge to offer.
     pub challenge: Option<Challenge>,
-    /// This failure has started a lock.
+    /// True if this failure has started a lock.
     pub locked: bool,
-    /// The record must be written.
+    /// True if the record must be written.
     pub changed: bool,
 }
 
-/// The denials that a record demands, and for how long from now.
+/// Denials that follow from a record, with their remaining time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Standing {
     /// Remaining time of a lock, in microseconds (A-HARD).
@@ -181,7 +181,7 @@ pub struct Standing {
 }
 
 impl Lockout {
-    /// Returns the denials from now on.
+    /// Returns the denials in force, with their remaining time.
     #[must_use]
     pub fn standing(&self, policy: &LockoutPolicy, now: Micros) -> Standing {
         let left = |until: Micros| until.since(now);
@@ -200,7 +200,7 @@ impl Lockout {
         !self.denials(policy, now).is_empty()
     }
 
-    /// Denials by a lock under way, and by a window that is full.
+    /// Denials by a running lock, and by a window that is full.
     #[must_use]
     pub fn denials(&self, policy: &LockoutPolicy, now: Micros) -> Vec<Candidate> {
         let until = [
@@ -220,16 +220,17 @@ impl Lockout {
             .collect()
     }
 
-    /// When the window will hold fewer failures than it allows.
+    /// When the window has room for another failure.
     fn window_frees_at(&self, policy: &LockoutPolicy) -> Micros {
         let allowed = policy.window_failures as usize;
+        // The failure that has to leave; there are more than allowed if the policy was tightened.
         let index = self.window.len().checked_sub(allowed);
         index
             .and_then(|index| self.window.get(index))
             .map_or(Micros(0), |at| at.plus(policy.window))
     }
 
-    /// The verdict on an attempt that something else refuses: nothing changes.
+    /// The verdict on an attempt that something else refuses; nothing changes.
     #[must_use]
     pub fn look(&self, policy: &LockoutPolicy, now: Micros) -> Verdict {
         Verdict {
@@ -295,6 +296,7 @@ impl Lockout {
     }
 
     fn lock(&mut self, policy: &LockoutPolicy, now: Micros) {
+        // The next lock needs as many new failures.
         self.day.clear();
         self.locked_until = self.locked_until.max(now.plus(policy.lock));
         self.locks.push(now);
@@ -305,7 +307,8 @@ impl Lockout {
         }
     }
 
-    /// Ends the streak, the window and the row of lockouts; the day's count of failures stays.
+    /// Ends the streak, empties the window, forgets the lockouts and withdraws a challenge; the
+    /// day's count of failures stays.
     fn succeed(&mut self) -> bool {
         let changed = self.streak > 0
             || !self.window.is_empty()
@@ -334,9 +337,9 @@ impl Lockout {
         Some(self.challenged?.plus(policy.challenge_for))
     }
 
-    /// Returns the denial that holds until a required challenge is passed. Waiting does not help,
-    /// and a client that passes the challenge need not wait: one second is the least that an answer
-    /// can say.
+    /// Returns the denial that holds until a required challenge is passed. Its wait is nominal,
+    /// the shortest that an answer can carry: waiting does not help, and a client that passes the
+    /// challenge need not wait.
     #[must_use]
     pub fn unpassed(&self, policy: &LockoutPolicy, now: Micros) -> Option<Candidate> {
         let required = policy.challenge_mode == ChallengeMode::Require;

@@ -1,4 +1,4 @@
-//! One spelling per path (I-PATH): what is counted is what the application sees.
+//! One spelling per path (I-PATH): the path that is counted is the path that the application sees.
 //!
 //! Applications read the same bytes differently: some decode before they route and
 //! some do not, some resolve dot segments, merge slashes or drop `;parameters`.
@@ -124,7 +124,7 @@ pub fn normalise(path: &[u8], slash: EncodedSlash) -> Result<NormalPath<'_>, Fie
 /// [`normalise`] for a path that is known to be text, as most are.
 ///
 /// # Errors
-/// As [`normalise`].
+/// Those of [`normalise`].
 pub fn normalise_text(path: &str, slash: EncodedSlash) -> Result<NormalPath<'_>, FieldError> {
     match path.len() <= PATH_BYTES_MAX && is_normal(path.as_bytes()) {
         true => Ok(NormalPath::as_written(path)),
@@ -140,11 +140,11 @@ pub fn normalise_pattern(literal: &str, open: bool) -> Result<String, &'static s
     if literal.contains(['?', '#', ';']) {
         return Err("no path has `?`, `#` or `;parameters` when routes are found");
     }
-    // Escaped slashes are literal here: whether a request with one gets this far depends on the
+    // Escaped slashes are literal here: whether a request with one is let in depends on the
     // policy.
     let segments = segments(literal.as_bytes(), EncodedSlash::Literal)
         .map_err(|_| "a request with such a path is refused")?;
-    // `/a/.*` is not about `/a/.`: more may follow its last segment.
+    // The last segment of an open pattern is unfinished: `/a/.*` matches more than `/a/.`.
     let unfinished = usize::from(open);
     let whole = segments.len().saturating_sub(unfinished);
     if segments
@@ -181,9 +181,8 @@ const fn is_plain(byte: u8) -> bool {
         | b'(' | b')' | b'*' | b'+' | b',' | b'=' | b':' | b'@')
 }
 
-/// Whether a path needs no rewriting: it has only plain bytes, and only names for segments. This
-/// ends the reading of most requests' paths, and every path goes through here, so that bytes are
-/// looked up in a table.
+/// Whether a path needs no rewriting: it has only plain bytes, and only names as segments. Every
+/// path is tested and most pass, so the bytes are looked up in a table.
 fn is_normal(path: &[u8]) -> bool {
     const IN_NAMES: [bool; 256] = {
         let mut plain = [false; 256];
@@ -227,7 +226,7 @@ fn segments(path: &[u8], slash: EncodedSlash) -> Result<Vec<Segment>, FieldError
     Ok(segments)
 }
 
-/// Judged and forwarded text, dot segments gone.
+/// Returns the judged and the forwarded text, with dot segments resolved.
 fn resolved(segments: &[Segment]) -> (String, String) {
     let mut kept: Vec<&Segment> = Vec::new();
     let mut trailing = false;
@@ -236,6 +235,7 @@ fn resolved(segments: &[Segment]) -> (String, String) {
         match segment.dots() {
             Some(Dots::Same) => {}
             Some(Dots::Parent) => {
+                // At the root, `..` stays at the root, as RFC 3986 says.
                 kept.pop();
             }
             None if segment.is_empty() => {}

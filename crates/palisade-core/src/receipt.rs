@@ -25,7 +25,7 @@ pub(crate) const LINES_MAX: usize = 48;
 /// Longest name of a class that a receipt contains, in bytes.
 const CLASS_BYTES_MAX: usize = 64;
 
-/// The first byte of a receipt: how the rest is written.
+/// First byte of a receipt: the version of its encoding.
 const VERSION: u8 = 1;
 
 /// Shortest time for which a refund is remembered (18 minutes): a store may start short windows
@@ -49,7 +49,7 @@ pub enum Place {
 /// One bucket that was charged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
-    /// Stands for the limit's name and window.
+    /// Digest of the limit's name and window.
     pub limit: Digest,
     /// The bucket's name in the embedded store.
     pub id: Digest,
@@ -59,7 +59,7 @@ pub struct Line {
     pub spec: BucketSpec,
     /// The cost.
     pub cost: u32,
-    /// When it was taken, by the clock of the place.
+    /// When it was taken, by the clock of `place`.
     pub at: Micros,
     /// Place where it was taken.
     pub place: Place,
@@ -70,7 +70,7 @@ pub struct Line {
 pub struct Receipt {
     /// The process that issued the receipt: no other process has its local buckets.
     pub process: u64,
-    /// Its number in that process. No two receipts are alike.
+    /// Number of the receipt within its process, so that no two receipts are alike.
     pub number: u64,
     /// The request's class.
     pub class: String,
@@ -93,7 +93,7 @@ impl Line {
         }
     }
 
-    /// This bucket, charged so much at that time.
+    /// This line with another cost and instant.
     #[must_use]
     pub fn charged(&self, cost: u32, at: Micros) -> Self {
         let mut line = self.clone();
@@ -101,7 +101,7 @@ impl Line {
         line
     }
 
-    /// The charge to be given back. `limit` must be the one that the line names.
+    /// The charge to give back. `limit` must be the one that the line names.
     #[must_use]
     pub fn charge<'l>(&'l self, limit: &'l Limit) -> Charge<'l> {
         Charge {
@@ -186,8 +186,9 @@ impl Receipt {
         reader.receipt().ok_or(ReceiptError)
     }
 
-    /// The limit of the bucket that admits this receipt once. The bucket is remembered for as long
-    /// as one of the charged buckets counts its charge: later there is nothing to give back.
+    /// The limit of a bucket that holds one unit, which marks the receipt as used. The bucket is
+    /// remembered for as long as one of the charged buckets counts its charge: later there is
+    /// nothing to give back.
     #[must_use]
     pub fn once(&self) -> Option<Limit> {
         let lasts = self.lines.iter().map(Line::counts_for_us).max()?;
@@ -218,7 +219,7 @@ pub(crate) fn seal_of(keyring: &Keyring, said: &[u8]) -> Seal {
     keyring.seal(Domain::Receipt, &[said])
 }
 
-/// Writes seven bits per byte, the lowest first.
+/// Appends a number, seven bits per byte, the lowest first.
 pub(crate) fn number(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         out.push(u8::try_from(value & 0x7f).unwrap_or(0) | 0x80);
@@ -236,7 +237,7 @@ const fn algorithm_code(algorithm: Algorithm) -> u64 {
     }
 }
 
-/// Writes a line. Each segment is written once; further lines that share it refer to its place.
+/// Appends a line. Each segment is written once; later lines refer to it by its position.
 pub(crate) fn write_line(out: &mut Vec<u8>, line: &Line, known: &mut ArrayVec<Segment, 16>) {
     out.extend_from_slice(&line.limit.0.to_be_bytes());
     out.extend_from_slice(&line.id.0.to_be_bytes());
@@ -251,7 +252,7 @@ pub(crate) fn write_line(out: &mut Vec<u8>, line: &Line, known: &mut ArrayVec<Se
         match line.spec.window() {
             Window::Month => 0,
             Window::Span(span) => span,
-            // No span is as long.
+            // Unambiguous: no span is as long.
             Window::Year => u64::MAX,
         },
     );
@@ -460,7 +461,7 @@ mod tests {
             prop_assert_eq!(Receipt::open(&ring(1), &sealed), Err(ReceiptError));
         }
 
-        /// Only the secret's holder can make the seal; what is sealed must still be read
+        /// Only a holder of the secret can make the seal, but sealed bytes must still be read
         /// without a panic.
         #[test]
         fn l_give_back_no_sealed_bytes_panic(said in proptest::collection::vec(any::<u8>(), 0..300)) {

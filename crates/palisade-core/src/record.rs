@@ -25,7 +25,7 @@ impl Flow {
     }
 }
 
-/// What a record describes.
+/// Kind of a record, and the flow that it belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum RecordKind {
     /// The guard's account aggregate.
@@ -41,7 +41,7 @@ pub enum RecordKind {
 }
 
 impl RecordKind {
-    /// Every kind, in the order in which a cluster commits them.
+    /// All kinds of the guard and the lockout, in the order in which a cluster commits them.
     pub const ALL: [Self; 10] = [
         Self::Account(Flow::Login),
         Self::Account(Flow::Otp),
@@ -55,11 +55,11 @@ impl RecordKind {
         Self::Lockout,
     ];
 
-    /// The kinds that describe nobody.
+    /// Kinds that describe no person, network or device.
     pub const OTHERS: [Self; 1] = [Self::Reservation];
 
-    /// Where the kind stands among all that a store may hold: those of
-    /// [`RecordKind::ALL`], then [`RecordKind::OTHERS`].
+    /// Position of the kind among all that a store may hold: those of [`RecordKind::ALL`], then
+    /// [`RecordKind::OTHERS`].
     #[must_use]
     pub fn index(self) -> usize {
         let all = Self::ALL.iter().chain(&Self::OTHERS);
@@ -107,33 +107,33 @@ impl RecordKind {
     }
 }
 
-/// The name of one record.
+/// Name of one record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RecordKey {
-    /// Its kind.
+    /// Kind of the record.
     pub kind: RecordKind,
-    /// Whom it describes, as a keyed digest.
+    /// Subject of the record, as a keyed digest.
     pub digest: Digest,
 }
 
 /// A record as it is stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// Its bytes.
+    /// Bytes of the record.
     pub bytes: Vec<u8>,
-    /// Its revision: 1 when created, one more with each commit.
+    /// Revision of the record: 1 when created, one more with each commit.
     pub revision: u64,
 }
 
 /// One write of a commit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordWrite {
-    /// Which record.
+    /// The record to write.
     pub key: RecordKey,
     /// The revision that was read; 0 for a record that must not exist yet.
     pub expect: u64,
-    /// The new bytes; `None` deletes it.
+    /// The new bytes; `None` deletes the record.
     pub bytes: Option<Vec<u8>>,
-    /// When nothing in it matters any more. Shared stores use it as the TTL.
+    /// Instant from which nothing in the record matters; shared stores let it expire then.
     pub expires_at: crate::time::Micros,
 }

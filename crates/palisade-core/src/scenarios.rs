@@ -1,8 +1,8 @@
-//! Behaviour scripts in the file of the rule that they prove.
+//! Behaviour scripts, in the file of the rule that they prove.
 
 use crate::support::{World, script, without};
 
-/// One test per script: it holds, and it does not hold once its rule is left out.
+/// Makes one test of each script. The script must hold, and must fail once its rule is left out.
 macro_rules! scenarios {
     ($(#[test] fn $name:ident() proves $rule:literal { $script:literal })*) => {
         $(#[test] fn $name() {

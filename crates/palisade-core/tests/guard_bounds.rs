@@ -1,4 +1,4 @@
-//! How many records a flood leaves behind, whatever it is made of.
+//! Bounds on the records that a flood leaves behind, whatever the flood is made of.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -22,7 +22,7 @@ fn devices(world: &World) -> usize {
     count(world, |kind| matches!(kind, RecordKind::Device(_)))
 }
 
-/// 3,000 new fingerprints on one account within 15 minutes, each op of both flows.
+/// 3,000 new fingerprints on one account within 15 minutes, with each command of both flows.
 #[test]
 fn g_ephemeral_new_fingerprints_on_one_account_leave_ten_device_records() {
     for op in ["check", "fail", "otp.check", "otp.fail"] {
@@ -43,8 +43,8 @@ fn g_ephemeral_new_fingerprints_from_one_prefix_leave_fifty_device_records() {
     }
 }
 
-/// A device that has its record is observed on, also where there is no room for new
-/// ones: otherwise a flood would hide a dilution.
+/// A device that has a record is still observed when there is no room for new ones; otherwise a
+/// flood would hide a dilution.
 #[test]
 fn g_dilution_a_flood_hides_no_device_that_has_a_record() {
     let mut world = World::default();
@@ -57,7 +57,7 @@ fn g_dilution_a_flood_hides_no_device_that_has_a_record() {
     .unwrap();
 }
 
-/// Checks that are refused write nothing at all.
+/// Refused checks write nothing at all.
 #[test]
 fn g_pending_a_flood_of_parallel_checks_leaves_one_account_record() {
     let mut world = World::default();

@@ -54,7 +54,7 @@ fn g_ephemeral_a_million_devices_and_addresses_evict_no_block_and_no_known_devic
         let attacker = facts(0x0A00_0000 + n, &format!("device-{n}"));
         let attacker = signals(GuardOp::LoginFailure, &attacker);
         let standing = account.key().hard(now).map(|block| block.until);
-        // Every address and device is new: only the account's record is met again.
+        // Every address and device is new: only the account's record is used again.
         let records = Records {
             account,
             ..Records::default()

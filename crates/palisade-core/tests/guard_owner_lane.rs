@@ -1,5 +1,5 @@
-//! How long strangers keep the owner out, under each setting of the owner lane: the
-//! table of docs/guard.md is what this computes.
+//! Computes the table of docs/guard.md: how long strangers keep the owner out, under each setting
+//! of the owner's lane.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -44,7 +44,7 @@ fn session() -> DeviceFacts {
     }
 }
 
-/// The owner's devices, each asked about every five minutes.
+/// The owner's devices, each of which is tried every five minutes.
 fn owners() -> [(&'static str, GuardFacts); 3] {
     [
         ("known device", facts("198.51.100.1", cookie("home"))),
@@ -68,7 +68,7 @@ impl Out {
     }
 }
 
-/// A stranger who guesses as soon as a check lets it, for a week.
+/// Runs a week in which a stranger guesses as soon as a check allows it.
 fn siege(lane: OwnerLane) -> ([Out; 3], usize) {
     const STEP: u64 = 5 * MINUTE;
     let mut world = World::default();
@@ -98,7 +98,7 @@ fn siege(lane: OwnerLane) -> ([Out; 3], usize) {
     (out, guesses)
 }
 
-/// A look at what the owner would be answered; nothing of it is kept.
+/// Whether the owner would be refused now; the question leaves no trace in the world.
 fn is_refused(world: &World, facts: &GuardFacts, at: Micros) -> bool {
     let mut copy = World::new(world.policy.clone());
     copy.records = world.records.clone();

@@ -1,4 +1,4 @@
-//! G-PENDING's guarantee: asking at once verifies no more than asking in turn.
+//! G-PENDING's guarantee: parallel attempts get no more guesses verified than sequential ones.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -16,14 +16,14 @@ use palisade_core::time::{Micros, SECOND};
 use proptest::prelude::*;
 use support::{CHROME, START, World};
 
-/// One guess: when it is asked about, how long its verification takes, and whose it is.
+/// One guess: the instant of its check, the duration of its verification, and its device.
 #[derive(Clone, Debug)]
 struct Guess {
     at: u64,
     takes: u64,
     device: u8,
     challenge_passed: bool,
-    /// The outcome carries the id of the check, or none.
+    /// True if the outcome carries the id of the check.
     passes_on_the_id: bool,
 }
 
@@ -33,10 +33,10 @@ enum Flow {
     Otp,
 }
 
-/// Everything is asked within ten seconds, before a SOFT block of 15 s could end, and
-/// answered while it is still pending. Three strangers, each on a prefix of its own, are
-/// too few for a pattern: patterns see what a SOFT block refuses and not what this rule
-/// does, and would be another reason for a difference.
+/// All checks come within ten seconds, before a SOFT block of 15 s could end, and all outcomes
+/// while the attempts are still pending. Three strangers, each on a prefix of its own, are too few
+/// for a pattern: patterns count checks that a SOFT block refuses and not those that this rule
+/// refuses, which would be another reason for a difference.
 fn guess() -> impl Strategy<Value = Guess> {
     (
         0..10 * SECOND,
@@ -80,12 +80,12 @@ fn ops(flow: Flow) -> (GuardOp, GuardOp) {
     }
 }
 
-/// Guesses that get verified, by their place.
+/// Guesses that get verified, by position.
 type Verified = Vec<usize>;
 
-/// True if there is an order in which all of these get verified one after another, each
-/// outcome before the next question. (Some orders verify fewer: a stranger's failures
-/// shut out a known device that comes later.)
+/// True if there is an order in which all of these guesses get verified one after another, each
+/// outcome before the next check. (Some orders verify fewer: a stranger's failures shut out a
+/// known device that comes later.)
 fn get_verified_in_turn(flow: Flow, guesses: &[Guess], at_once: &Verified) -> bool {
     let mut world = World::default();
     let mut left: Vec<&Guess> = at_once.iter().map(|place| &guesses[*place]).collect();
@@ -121,7 +121,7 @@ fn all_pass(world: &mut World, flow: Flow, left: &[&Guess], times: &[u64]) -> bo
     false
 }
 
-/// Each guess is asked about at its time, and its outcome is reported `takes` later.
+/// Sends the check of each guess at its time, and reports its outcome `takes` later.
 fn verified(flow: Flow, guesses: &[Guess]) -> Verified {
     let (check, failure) = ops(flow);
     let mut world = World::default();
@@ -166,7 +166,7 @@ proptest! {
     }
 }
 
-/// What the rule is worth: without it every guess of a burst is verified.
+/// The worth of the rule: without it, every guess of a burst is verified.
 #[test]
 fn g_pending_two_hundred_guesses_at_once_verify_two() {
     let burst = |n: u8| Guess {

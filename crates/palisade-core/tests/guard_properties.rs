@@ -1,4 +1,4 @@
-//! What holds for any sequence of events. `PALISADE_SEQUENCES` sets how many random
+//! Invariants that hold for any sequence of events. `PALISADE_SEQUENCES` sets how many random
 //! sequences of 200 events are run (10,000 unless set).
 #![allow(
     clippy::unwrap_used,
@@ -26,7 +26,7 @@ use palisade_core::time::{DAY, HOUR, MINUTE, Micros, SECOND};
 use cast::{CALM, CASTS, Cast, Event, Random, cast, digest, event, events};
 use support::{START, World};
 
-/// Rates of heavy endpoints that 200 events can exceed; the locked rules are the same.
+/// Lowers the limits of heavy endpoints so that 200 events can exceed them; nothing else changes.
 fn world_of(seed: u64) -> World {
     let mut world = World::default();
     if cast(seed).api > 0 {
@@ -112,8 +112,8 @@ fn hit(world: &mut World, event: &Event, seed: u64, fired: &mut Fired) {
     }
 }
 
-/// G-EPHEMERAL: a device too many gets an answer and no entry; what it did still
-/// counts on the account.
+/// G-EPHEMERAL: a device beyond the bound gets an answer and no entry; its attempt still counts on
+/// the account.
 fn ephemeral(event: &Event, after: &Account, outcome: &support::Outcome, seed: u64) -> bool {
     let observed = outcome.changed.account && !outcome.replayed;
     let without_entry = event
@@ -131,7 +131,7 @@ fn ephemeral(event: &Event, after: &Account, outcome: &support::Outcome, seed: u
     without_entry
 }
 
-/// One event, with everything that must hold of it.
+/// Runs one event, and checks everything that must hold of it.
 fn step(world: &mut World, event: &Event, seed: u64, fired: &mut Fired) {
     let now = event.at;
     let Some(flow) = world.policy.flow(event.op.flow()).cloned() else {
@@ -275,7 +275,7 @@ fn any_sequence_keeps_the_guarantees_and_every_rule_fires() {
                 "seed {seed}: two runs differ"
             );
         }
-        // Whole rounds of casts, a tenth of all.
+        // Whole rounds of casts, a tenth of all sequences.
         if (seed / (2 * CASTS)).is_multiple_of(10) && cast(seed).api == 0 {
             rotate(&events, seed, fired);
         }
@@ -321,7 +321,7 @@ fn any_sequence_keeps_the_guarantees_and_every_rule_fires() {
     }
 }
 
-/// A record past its `expires_at` is as good as none.
+/// A record past its `expires_at` has no more effect than a missing one.
 #[test]
 fn nothing_matters_after_a_record_has_expired() {
     let expired = |world: &World, key: &RecordKey, bytes: &[u8]| match key.kind {
@@ -389,8 +389,8 @@ fn g_equilibrium_budget_answers_alone_never_lead_to_more_than_a_minute() {
         let mut at = START;
         let mut hard = 0;
         for _ in 0..200 {
-            // A failure's own points are gone by the next one, also when decay pauses
-            // for ten minutes: what is left is what the budget's answers lead to.
+            // A failure's own points are gone by the next one, even if decay pauses for ten
+            // minutes: only the effect of the budget's answers is left.
             at = at.plus(40 * MINUTE + random.below(5 * MINUTE));
             let op = if random.chance(70) {
                 GuardOp::LoginFailure
@@ -441,8 +441,8 @@ fn g_budget_a_known_device_that_keeps_failing_meets_it() {
     }
 }
 
-/// The same events from a never-seen device, on an account that nobody knows and on
-/// one with known devices and a history of successes.
+/// The same events from a device that was never seen, on an account that nobody knows and on one
+/// with known devices and a history of successes.
 #[test]
 fn a_uniform_a_stranger_cannot_tell_an_account_with_history() {
     for seed in 0..1000 {

@@ -312,7 +312,7 @@ fn expired_records_say_so() {
     assert!(Account::default().expires_at(policy, &policy.login) < Micros(MINUTE));
 }
 
-/// Every decoder on the same bytes; it is enough that none panics.
+/// Runs every decoder on the same bytes; it is enough that none panics.
 fn decode_all(bytes: &[u8]) -> usize {
     [
         Account::decode(bytes).is_ok(),

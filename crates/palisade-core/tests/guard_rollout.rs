@@ -1,5 +1,5 @@
-//! The day that a company of sixty starts to be guarded: with and without a week of
-//! shadow mode before. The table of docs/guard.md is what this computes.
+//! The first day of the guard at a company of sixty, with and without a week of shadow mode
+//! before. Computes the table of docs/guard.md.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -35,16 +35,16 @@ fn facts(person: u64) -> GuardFacts {
     facts
 }
 
-/// What happens to a person next.
+/// The next step of a person.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Next {
     Asks,
     IsIn,
 }
 
-/// People arrive over five minutes and know their passwords; a second factor comes
-/// before the success is reported. Who is refused comes back when told to, until the
-/// day is over. How long each waits; `None` for who never gets in.
+/// People arrive over five minutes and know their passwords; a second factor comes before the
+/// success is reported. A person who is refused comes back when told to, until the day is over.
+/// Returns how long each waits, `None` for a person who never gets in.
 fn morning(world: &mut World, starts: Micros) -> Vec<Option<u64>> {
     const FACTOR: u64 = 20 * SECOND;
     let arrives = |person: u64| starts.plus(person * (5 * MINUTE / PEOPLE));

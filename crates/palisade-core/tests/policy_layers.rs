@@ -1,4 +1,4 @@
-//! L-LAYERS: two calls charge what one would have charged, for any policy and facts.
+//! L-LAYERS: two calls together charge what one call would have charged, for any policy and facts.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -122,7 +122,7 @@ fn plan<'p>(policy: &'p PolicySet, facts: &RequestFacts, layers: Layers) -> Plan
     resolve(policy, None, &ring, &facts, |_| None)
 }
 
-/// What is taken from which bucket.
+/// The amount taken from each bucket.
 fn taken(charges: &[Charge<'_>]) -> Vec<(String, u32)> {
     let taken = charges.iter().map(|charge| (charge.key(), charge.cost));
     taken.collect()
@@ -152,7 +152,7 @@ proptest! {
         // one would refuse is refused.
         let both = [taken(&edge.charges), taken(&identity.charges)].concat();
         if status(&all) == Some(403) {
-            // Who lacks a scope is known only after the address was charged.
+            // A missing scope is known only after the address was charged.
             prop_assert_eq!(status(&identity), Some(403));
             prop_assert!(identity.charges.is_empty());
         } else {

@@ -18,11 +18,11 @@ use palisade_core::spelling;
 /// Differences between ICU and us.
 #[derive(Debug, serde::Deserialize)]
 struct Differences {
-    /// Characters that ICU passes over within a name and we do not.
+    /// Characters that ICU ignores within a name and we do not.
     ignored: Vec<String>,
-    /// Characters that ICU takes for others, or for ASCII text, and we do not.
+    /// Characters that ICU compares as others, or as ASCII text, and we do not.
     apart: Vec<String>,
-    /// Characters that we take for others and ICU does not.
+    /// Characters that we compare as others and ICU does not.
     together: Vec<String>,
     compared: usize,
 }
@@ -53,13 +53,14 @@ fn compared() -> Differences {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// A iota below nothing: ICU takes it for a iota, to us nothing is left of it.
+/// The iota subscript on its own: ICU compares it as an iota, and we drop it.
 const APART: [&str; 1] = ["ͺ"];
 
-/// Letters and signs that are others with a mark, or nothing but one, to Unicode's decompositions,
-/// and letters of their own to ICU: Cyrillic `й`, Arabic letters with hamza and their shapes,
-/// a Thai and a Lao vowel. Then letters that MySQL takes for `th`, `t` and `i`, or that have one
-/// case with another, those that WordPress takes for `n` and `k`, and fillers. Names that differ only in these share a count.
+/// Characters that Unicode decomposes into another one with a mark, or into a mark alone, and that
+/// ICU compares as letters of their own: Cyrillic `й`, Arabic letters with hamza and their shapes,
+/// a Thai and a Lao vowel. Then letters that MySQL compares as `th`, `t` and `i`, or that share a
+/// case with another letter, those that WordPress compares as `n` and `k`, and fillers. Names that
+/// differ only in these share a count.
 const TOGETHER: &str = "йЙأإؤئآﺁﺂﺃﺄﺅﺆﺇﺈﺉﺊﺋﺌﻵﻶﻷﻸﻹﻺﯹﯺﯻﰀﰁﰂﰃﰄﱤﱥﱦﱧﱨﱩﲗﲘﲙﲚﲛﳟﳠำຳⵯ\
      ¨´¸˘˙˚˛˜˝ͺ΄΅᾽᾿῀῁῍῎῏῝῞῟῭΅´῾‗‾゛゜﹉﹊﹋﹌\
      þÞŧŦıɜꞫᶟ𝚤𐗉𐗤ŋŊᵑŉĸ\u{1fee}\u{1ffd}\u{115f}\u{1160}\u{3164}\u{ffa0}";

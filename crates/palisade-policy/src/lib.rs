@@ -1,8 +1,8 @@
 //! Sources of Palisade's policies.
 //!
-//! [`load`] turns a file into a [`PolicyBundle`], or into all errors at once, each with its
-//! place and a hint. Three rooms: [`document`] (text with places, for any tables), `policy`
-//! (what the tables of a policy mean, and the file that is followed while it changes) and
+//! [`load`] turns a file into a [`PolicyBundle`], or into all errors at once, each with its place
+//! and a hint. There are three modules: [`document`] (text with places, for any tables), `policy`
+//! (the meaning of a policy's tables, and the file that is followed while it changes) and
 //! [`tenants`] (tenants' own policies from outside, and their cache).
 
 pub mod document;

@@ -1,4 +1,4 @@
-//! What holds without a file.
+//! The policy that is in force without a file.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

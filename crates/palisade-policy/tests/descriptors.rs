@@ -1,4 +1,4 @@
-//! `[rls]` and the limits of Envoy domains, as a policy says them.
+//! `[rls]` and the limits of Envoy domains, as a policy writes them.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -133,7 +133,7 @@ fn r_replaces_a_circle_is_refused_at_each_of_its_places() {
     ]);
     assert!(three.contains("(`c` → `a` → `b` → `c`)"), "{three}");
     assert_eq!(three.matches("leads back to it").count(), 3, "{three}");
-    // One that leads into a circle is in none, and two ways to one limit are no circle.
+    // A limit that leads into a circle is not part of it, and two ways to one limit are no circle.
     let into = errors(&[("a", "\"b\""), ("b", "\"c\""), ("c", "\"b\"")]);
     assert!(!into.contains("of `a` leads back"), "{into}");
     let fan = errors(&[("a", "\"b\", \"c\""), ("b", "\"c\""), ("c", "")]);

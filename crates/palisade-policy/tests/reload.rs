@@ -128,7 +128,7 @@ async fn until(source: &FileSource, expected: u32) {
     assert!(waited.is_ok(), "no policy with {expected} within 20 s");
 }
 
-/// Long enough that only the watched folder can be what noticed.
+/// So long that only the watch on the folder can have noticed the change.
 const NO_POLL: Duration = Duration::from_secs(3600);
 
 #[tokio::test]

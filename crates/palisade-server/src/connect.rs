@@ -13,9 +13,9 @@ use crate::failure::Failure;
 /// A file of certificates or keys, with the name that the user knows it by.
 #[derive(Clone, Copy)]
 pub struct Named<'a> {
-    /// The flag or key.
+    /// The flag or configuration key that names the file.
     pub name: &'a str,
-    /// Where the file is.
+    /// The path of the file.
     pub path: &'a Path,
 }
 

@@ -1,4 +1,4 @@
-//! The embedded store beside its peers: same run, same keys, same work.
+//! The embedded store compared with its peers: same run, same keys, same work.
 //!
 //! `cargo bench -p palisade-store --bench in_process`, optionally with the parts to
 //! run, `-- many hot growth memory`, and for the first two the threads, `1t` or `2t`.
@@ -44,7 +44,7 @@ const RATE: NonZeroU32 = NonZeroU32::new(20).unwrap();
 const MILLION: usize = 1_000_000;
 const ROUNDS: usize = 3;
 
-/// One limiter under test.
+/// One limiter that is compared.
 trait Side: Sync {
     fn check(&self, key: &String) -> bool;
 }
@@ -173,7 +173,7 @@ impl Side for Palisade {
     }
 }
 
-/// The store is kept for its sweeper.
+/// Holds the store too, for its sweeper.
 struct Short(
     Limiter<Ticking>,
     #[expect(dead_code, reason = "lives as long")] Palisade,
@@ -232,7 +232,7 @@ fn cpu_ns() -> u64 {
     stat.split(' ').next().unwrap().parse().unwrap()
 }
 
-/// Checks a second of CPU time, all threads together.
+/// Checks per second of CPU time, all threads together.
 fn rate(side: &dyn Side, keys: &[String], threads: usize, checks: usize) -> f64 {
     let barrier = Barrier::new(threads);
     let one = |thread: usize| {
@@ -263,12 +263,12 @@ fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// The part of the checks that a side makes: a slow one need not take minutes.
+/// Divisor of the number of checks for a side: a slow one need not take minutes.
 fn share(name: &str) -> usize {
     if name == "limitador" { 10 } else { 1 }
 }
 
-/// Every side in turn, several rounds, so that a noisy neighbour hits all alike.
+/// Runs every side in turn, for several rounds, so that a noisy neighbour affects all alike.
 fn compare(title: &str, keys: &[String], threads: usize, checks: usize) {
     let sides: Vec<_> = SIDES.iter().map(|name| (name, side(name))).collect();
     for (_, side) in &sides {
@@ -312,7 +312,7 @@ fn resident_bytes() -> usize {
     pages * 4096
 }
 
-/// Each side in a process of its own: what one has freed must not serve another.
+/// Measures each side in a process of its own: memory that one has freed must not serve another.
 fn memory() {
     println!("memory, {MILLION} keys");
     for name in SIDES.into_iter().chain(["palisade sliding-log"]) {

@@ -1,5 +1,5 @@
-//! Decisions a second through the Postgres store, beside pgbench's upsert of one row
-//! a statement on the same server, in turns:
+//! Decisions per second through the Postgres store, compared with pgbench's upsert of one row per
+//! statement on the same server, in turns:
 //!
 //!     cargo bench -p palisade-store --bench postgres -- [TASKS] [SECONDS] [KEYS]
 #![allow(
@@ -85,7 +85,7 @@ async fn main() {
     println!("one at a time                     {rate:>9.0} /s  p50 {p50:.2} ms  p99 {p99:.2} ms");
 }
 
-/// Processor time: on a shared machine it says more than the clock on the wall.
+/// Processor time: on a shared machine it says more than elapsed time.
 struct Spent<'a> {
     server: &'a PostgresServer,
     server_before: f64,
@@ -109,12 +109,12 @@ impl<'a> Spent<'a> {
     }
 }
 
-/// This process and the programs it has run, in hundredths of a second.
+/// Processor time of this process and of the programs that it has run, in hundredths of a second.
 fn own_ticks() -> u64 {
     ticks(std::process::id(), 13..17)
 }
 
-/// Makes every bucket, as the upsert's table is full too.
+/// Creates every bucket, because the upsert's table is full too.
 async fn warm_up(store: &Arc<PostgresStore>, keys: usize, names: &'static [&'static str]) {
     let limits = Arc::new(limits());
     let tasks: Vec<_> = (0..256)

@@ -1,6 +1,6 @@
-//! Decisions per second on a real Redis, beside what `redis-benchmark` gets out of the
-//! same server in the same run, and bytes per key beside a sorted set. Processor time
-//! per decision is given too: on a busy machine it says more than decisions per second.
+//! Decisions per second on a real Redis, compared with what `redis-benchmark` achieves on the same
+//! server in the same run, and bytes per key compared with a sorted set. Processor time per
+//! decision is given too: on a busy machine it says more than decisions per second.
 //!
 //! `cargo bench -p palisade-store --bench redis [-- seconds [tasks=16,64] [single]]`
 #![allow(
@@ -50,7 +50,7 @@ const BARE: &str = "local now = redis.call('TIME') \
     end \
     return {admitted, tat}";
 
-/// What to measure.
+/// Selection of what to measure.
 struct Scope {
     time: Duration,
     tasks: Vec<u64>,
@@ -90,7 +90,7 @@ async fn run(scope: Scope) {
     let mut bare = Bare::measure(&server, 16);
     redis_benchmark(&server, 1, 1).print("redis-benchmark, bare script, -P 1", &bare);
     for tasks in scope.tasks {
-        // In turns: on a busy machine only neighbours can be compared.
+        // In turns: on a busy machine only measurements close in time can be compared.
         bare = Bare::measure(&server, 16);
         bare.one.print("redis-benchmark, bare script, -P 16", &bare);
         bare.five
@@ -209,7 +209,7 @@ struct Measured {
     p99_us: u64,
 }
 
-/// What a bare script does in the same run.
+/// Results of a bare script in the same run.
 struct Bare {
     one: Measured,
     five: Measured,
@@ -296,7 +296,7 @@ async fn measure(
     }
 }
 
-/// What the server's own tool gets with 50 clients, a pipeline and so many keys a call.
+/// Result of the server's own tool with 50 clients, a pipeline, and this many keys per call.
 fn redis_benchmark(server: &RedisServer, pipeline: u32, keys: usize) -> Measured {
     const CALLS: u32 = 100_000;
     let before = server_us(&[server]);
@@ -332,7 +332,7 @@ fn redis_benchmark(server: &RedisServer, pipeline: u32, keys: usize) -> Measured
     }
 }
 
-/// Bytes per key as Redis counts them, ours beside a sorted set of instants.
+/// Prints bytes per key as Redis counts them, for our buckets and for a sorted set of instants.
 async fn bytes_per_key(server: &RedisServer) {
     println!("{:<44} {:>8} {:>12}", "bytes per key", "ours", "sorted set");
     let store = store(&server.url(), 1);

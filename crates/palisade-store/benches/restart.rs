@@ -1,8 +1,9 @@
-//! How long a graceful end and the start after it take, and what they need.
+//! Time that a graceful shutdown and the start after it take, and the memory and disk that they
+//! need.
 //!
 //!     cargo bench -p palisade-store --bench restart -- [BUCKETS]
 //!
-//! A quarter each of token buckets and sliding logs of minutes (kept by the end alone),
+//! A quarter each of token buckets and sliding logs of minutes (kept by a graceful shutdown only),
 //! hourly wheels and monthly quotas (in the journal).
 #![allow(
     clippy::unwrap_used,
@@ -72,7 +73,7 @@ async fn main() {
             2 => limits.charge("wheel", &subject),
             _ => quotas.charge("quota", &subject),
         };
-        // So much that no bucket is whole again before the end.
+        // So large that no bucket is empty again before the shutdown.
         charge.cost = 30;
         for _ in 0..3 {
             assert!(

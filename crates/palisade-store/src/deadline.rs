@@ -1,5 +1,5 @@
-//! When a call must have ended: the only file that asks the runtime's clock, which is
-//! real, or paused in tests. Nothing that is decided depends on it.
+//! Deadlines of calls. This is the only file that reads the runtime's clock, which is real, or
+//! paused in tests; no decision depends on it.
 #![expect(
     clippy::disallowed_methods,
     reason = "deadlines begin here and nowhere else"
@@ -9,13 +9,13 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Now, for what is measured and given up.
+/// The present, for measurements and deadlines.
 #[must_use]
 pub fn now() -> Instant {
     Instant::now()
 }
 
-/// The end of a time that starts now.
+/// The instant when `time` from now will have passed.
 #[must_use]
 pub fn after(time: Duration) -> Instant {
     Instant::now() + time

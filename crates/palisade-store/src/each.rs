@@ -1,13 +1,13 @@
-//! Decisions that travel together and have nothing to do with each other.
+//! Independent decisions that are asked for in one call.
 
 use futures_util::future::join_all;
 use palisade_core::plan::Charge;
 
 use crate::{Answer, Buckets, Charged, Take};
 
-/// [`Buckets::charge_each`] of a store that has no better way: each decision is a call, all
-/// at once as far as no two have the same bucket. Those that have wait for each other, or
-/// the later one might be judged first.
+/// [`Buckets::charge_each`] for a store that has no better way: each decision is a call of its
+/// own. The calls run at once as long as no two have the same bucket; a decision on the bucket of
+/// an earlier one waits for the next round, or it might be judged first.
 pub fn in_rounds<'a, B: Buckets + ?Sized>(
     store: &'a B,
     charges: &'a [Charge<'a>],

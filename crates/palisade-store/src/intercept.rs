@@ -9,8 +9,8 @@ use crate::{
     Registry, ResetDone, Store, StoreStats, Take, Taken, Vitals,
 };
 
-/// A store that hands every call on to another one, and may fail or delay it: whatever is
-/// an interceptor is a [`Store`].
+/// A store that passes every call on to another one, and may fail or delay it. Every interceptor
+/// is a [`Store`].
 ///
 /// ```
 /// use std::sync::Arc;
@@ -37,11 +37,11 @@ use crate::{
 /// }
 /// ```
 pub trait Interceptor: Send + Sync + 'static {
-    /// The store that answers.
+    /// The store that calls are passed on to.
     fn inner(&self) -> &dyn Store;
 
-    /// Comes before each call that [`Interceptor::inner`] is asked; an error is the answer
-    /// instead.
+    /// Runs before each call of [`Interceptor::inner`]. An error becomes the answer, and the call
+    /// is not made.
     fn before<'a>(&'a self, call: Call<'a>) -> Answer<'a, ()>;
 
     /// See [`Vitals::is_shared`].
@@ -63,20 +63,21 @@ pub enum Call<'a> {
     Load(&'a [RecordKey]),
     /// [`Records::commit`].
     Commit(&'a [RecordWrite]),
-    /// Another one of [`Records`].
+    /// Another call of [`Records`].
     Record,
-    /// One of [`Registries`].
+    /// A call of [`Registries`].
     Registry(Registry),
     /// [`Vitals::probe`], [`Vitals::connect`] or [`Vitals::flush`].
     Vital,
 }
 
-/// The answer of `call`, made unless what comes before it failed.
+/// Makes `call` unless what came before it failed, and returns the answer.
 fn after<'a, T: Send + Unpin>(
     before: Answer<'a, ()>,
     call: impl FnOnce() -> Answer<'a, T> + Send + 'a,
 ) -> Answer<'a, T> {
     match before {
+        // Nothing has to be waited for: the inner store's answer is passed on without a future.
         Answer::Ready(Ok(())) => call(),
         Answer::Ready(Err(error)) => Answer::Ready(Err(error)),
         Answer::Later(before) => Answer::later(async move {

@@ -1,11 +1,10 @@
-//! Palisade's stores. What is asked of a store is named by what it keeps: [`Buckets`],
-//! [`Records`], [`Registries`]; one that keeps all three and shows its [`Vitals`] is a
-//! [`Store`]. Three engines, one conformance suite: embedded ([`memory`]), Redis
-//! (`redis`) and Postgres (`postgres`), the latter two behind features of their names
-//! that are on by default.
+//! Palisade's stores. A store's traits are named after what it keeps: [`Buckets`], [`Records`],
+//! [`Registries`]; one that keeps all three and reports its [`Vitals`] is a [`Store`]. There are
+//! three engines and one conformance suite: embedded ([`memory`]), Redis (`redis`) and Postgres
+//! (`postgres`), the latter two behind features of their names that are on by default.
 //!
-//! The pure functions of `palisade_core::limit` are the definition; a script or a
-//! statement here is a translation of them.
+//! The pure functions of `palisade_core::limit` are the definition; scripts and SQL statements
+//! here are translations of them.
 
 mod answer;
 #[cfg(any(test, feature = "conformance"))]
@@ -35,17 +34,17 @@ pub use answer::Answer;
 pub use each::in_rounds;
 pub use intercept::{Call, Interceptor};
 
-/// Why a store could not answer. Each is a failure in the sense of the failure
-/// rules, except [`StoreError::Corrupt`], which concerns one record or bucket.
+/// Reason why a store could not answer. Each counts as a store failure (failure rules), except
+/// [`StoreError::Corrupt`], which concerns one record or bucket.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
-    /// No answer within the deadline. What was asked may have been done.
+    /// No answer within the deadline. The call may have been carried out.
     #[error("the store did not answer within its deadline")]
     TimedOut,
     /// No connection, or it broke.
     #[error("the store cannot be reached: {0}")]
     Unreachable(String),
-    /// The store answered something that cannot be understood.
+    /// The store's answer could not be understood.
     #[error("the store gave an answer that cannot be read: {0}")]
     Corrupt(String),
     /// The store is full, read-only, or out of connections.
@@ -54,7 +53,7 @@ pub enum StoreError {
 }
 
 impl StoreError {
-    /// What the failure rules, metrics and the health page call it.
+    /// Kind of the failure in failure rules, metrics and on the health page.
     #[must_use]
     pub const fn kind(&self) -> FailureKind {
         match self {
@@ -66,7 +65,7 @@ impl StoreError {
     }
 }
 
-/// Whether a charge takes from the buckets or only looks at them.
+/// Whether a charge takes from the buckets or only reads them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Take {
     /// All or nothing: if one bucket denies, none is consumed (L-ATOMIC).
@@ -75,36 +74,36 @@ pub enum Take {
     Peek,
 }
 
-/// Readings in the order of their charges. That of a decision on one bucket, as most are, is
-/// kept in place and not allocated.
+/// Readings in the order of their charges. One is stored inline, without an allocation: most
+/// decisions have one bucket.
 pub type BucketReadings = SmallVec<[Reading; 1]>;
 
 /// Outcome of a charge.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Charged {
-    /// The instant it was judged at, by the store's clock.
+    /// Instant of the decision, by the store's clock.
     pub now: Micros,
     /// True if every bucket admitted. With [`Take::Consume`] they were then charged.
     pub admitted: bool,
-    /// One reading per charge, in order, after the charge. `retry_at` is `Some` on
-    /// a bucket that could not take the cost (also one that only reports).
+    /// One reading per charge, in order, after the charge. `retry_at` is `Some` for a bucket that
+    /// could not take the cost, even if it only reports.
     pub readings: BucketReadings,
     /// Buckets that could not be read and were rebuilt from zero (F-CORRUPT).
     pub rebuilt: u32,
-    /// The instant each bucket was judged at, where they have clocks of their own (the
-    /// nodes of a cluster); empty if it was [`Charged::now`] for all.
+    /// Instant at which each bucket was judged, if they have different clocks (the nodes of a
+    /// cluster); empty if all were judged at [`Charged::now`].
     pub instants: Vec<Micros>,
 }
 
 impl Charged {
-    /// When the bucket at `position` was judged.
+    /// Instant at which the bucket at `position` was judged.
     #[must_use]
     pub fn judged_at(&self, position: usize) -> Micros {
         self.instants.get(position).copied().unwrap_or(self.now)
     }
 
-    /// What `charges` have taken, if this is what a [`Take::Consume`] of them found:
-    /// with it they can be given back.
+    /// Those of `charges` that took from their buckets, if this is the outcome of a
+    /// [`Take::Consume`] of them; with the result they can be given back.
     #[must_use]
     pub fn taken<'p>(&self, charges: &[Charge<'p>]) -> Vec<Taken<'p>> {
         let has_taken = |(charge, reading): (&Charge<'_>, &Reading)| {
@@ -121,22 +120,22 @@ impl Charged {
     }
 }
 
-/// What one bucket was charged, and when: enough to give it back once and never too
-/// much (L-GIVE-BACK).
+/// One bucket's charge and its instant: enough to give it back once and never too much
+/// (L-GIVE-BACK).
 #[derive(Clone, Debug)]
 pub struct Taken<'p> {
-    /// The bucket, and as its cost how much of what was taken is given back.
+    /// The charge; its cost is the amount to give back.
     pub charge: Charge<'p>,
-    /// When it was taken, by the store's clock ([`Charged::judged_at`]).
+    /// Instant of the charge, by the store's clock ([`Charged::judged_at`]).
     pub at: Micros,
 }
 
 /// Outcome of a load.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Loaded {
-    /// The store's clock at the time of the read.
+    /// The store's clock when the records were read.
     pub now: Micros,
-    /// One per key, in order; `None` if there is none or it has expired.
+    /// One per key, in order; `None` if the record does not exist or has expired.
     pub records: Vec<Option<Record>>,
 }
 
@@ -147,21 +146,21 @@ pub enum Commit {
     Done,
     /// A record had changed; nothing was written.
     Conflict,
-    /// A record had changed, and the store cannot take writes back (Redis Cluster):
-    /// the first so many writes stand.
+    /// A record had changed, and the store cannot undo writes (Redis Cluster): the first writes
+    /// were made, as many as this number says.
     Part(usize),
 }
 
-/// A named collection of small shared entries that every node keeps a copy of.
+/// A named collection of small shared entries, which every node copies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Registry {
     /// The allowlist.
     Allowlist,
     /// Tiers that an operator changed, by API-key hash.
     Tiers,
-    /// Resets that other nodes must hear of (they drop cached denials).
+    /// Resets, which make other nodes drop remembered denials.
     Resets,
-    /// What API keys used beyond their quotas, by month and hash.
+    /// Overages: usage of API keys beyond their quotas, by month and hash.
     Overages,
     /// API keys that operators created or revoked, by hash.
     ApiKeys,
@@ -170,7 +169,7 @@ pub enum Registry {
 }
 
 impl Registry {
-    /// Every registry.
+    /// All registries.
     pub const ALL: [Self; 6] = [
         Self::Allowlist,
         Self::Tiers,
@@ -180,7 +179,7 @@ impl Registry {
         Self::Clients,
     ];
 
-    /// A short stable name.
+    /// Short, stable name of the registry.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -197,20 +196,20 @@ impl Registry {
 /// One entry of a registry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Its name: a digest or a hash, never an identifier. At most 128 bytes.
+    /// Name of the entry: a digest or a hash, never an identifier. At most 128 bytes.
     pub id: String,
-    /// Its content. At most 4 KiB.
+    /// Content of the entry. At most 4 KiB.
     pub bytes: Vec<u8>,
-    /// When it stops; `None` never.
+    /// When the entry expires; `None` for never.
     pub expires_at: Option<Micros>,
 }
 
-/// A registry as it is now.
+/// Content of a registry.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Entries {
-    /// Grows with every change; cheap to compare.
+    /// Version, which grows with every change.
     pub version: u64,
-    /// The entries, by id. Expired ones are left out.
+    /// Entries by id, without those that have expired.
     pub entries: Vec<Entry>,
 }
 
@@ -220,11 +219,11 @@ pub const REGISTRY_ENTRIES_MAX: usize = 100_000;
 /// A record as a listing shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listed {
-    /// Its name.
+    /// Name of the record.
     pub key: RecordKey,
-    /// Its content.
+    /// Content and revision of the record.
     pub record: Record,
-    /// When nothing in it matters any more: whoever moves it takes this along.
+    /// When the record expires; a copy in another store keeps this instant.
     pub expires_at: Micros,
 }
 
@@ -233,24 +232,24 @@ pub struct Listed {
 pub struct RecordPage {
     /// The records of this page.
     pub records: Vec<Listed>,
-    /// Where to go on; `None` at the end.
+    /// Cursor of the next page; `None` at the end.
     pub next: Option<String>,
 }
 
 /// Outcome of a reset.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ResetDone {
-    /// For each charge, in order, whether its bucket was cleared. A cluster may do
-    /// some and not others; every other store does all or fails.
+    /// For each charge, in order, whether its bucket was cleared. A cluster may clear some and not
+    /// others; every other store clears all or fails.
     pub done: Vec<bool>,
 }
 
-/// Figures about the store itself.
+/// Statistics of the store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StoreStats {
     /// Buckets and records held in this process.
     pub tracked_keys: u64,
-    /// Entries that had to leave before they expired.
+    /// Entries that were dropped before they expired, for lack of room.
     pub evictions: u64,
     /// Entries that this process removed because they no longer counted.
     pub expired: u64,
@@ -258,55 +257,55 @@ pub struct StoreStats {
     pub overflowed: u64,
     /// Commands waiting for the store.
     pub queue_depth: u64,
-    /// Use of the fullest of what is bounded in this process, in percent.
+    /// Fill level of the fullest resource that is bounded in this process, in percent.
     pub used_percent: u64,
-    /// True while what must survive the process cannot be written; decisions go on.
+    /// True while state that must survive the process cannot be written; decisions go on.
     pub is_unsaved: bool,
-    /// Risks in the store's own settings (F-EVICT); `None` if it does not say, has
-    /// not been asked yet, or keeps what it acknowledged by itself.
+    /// Risks in the store's own settings (F-EVICT); `None` if the store does not report them, was
+    /// not asked yet, or has none because it keeps what it acknowledged.
     pub risks: Option<StoreRisks>,
 }
 
 /// Ways in which a store that answers may still lose what it counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StoreRisks {
-    /// It drops keys by itself when its memory is full: limits and blocks are forgotten.
+    /// The store drops keys by itself when its memory is full: limits and blocks are forgotten.
     pub eviction: bool,
-    /// It has replicas and writes nothing to disk: restarted, it is empty, and its replicas
-    /// copy that.
+    /// The store has replicas and writes nothing to disk: after a restart it is empty, and its
+    /// replicas copy that.
     pub unsaved_replication: bool,
-    /// Keys that it was seen to drop since this process watches it.
+    /// Keys that the store has dropped since this process began to watch it.
     pub evicted_keys: u64,
 }
 
-/// Buckets: what limits and quotas count in. Every method is bounded in time by the
-/// engine; none is retried by it after a time-out. A store answers all calls
-/// [`Answer::Ready`], or all [`Answer::Later`]: which, the engine finds out at its start.
+/// Buckets, in which limits and quotas count. The engine bounds every call in time, and retries
+/// none after a time-out. A store answers all calls [`Answer::Ready`] or all [`Answer::Later`];
+/// the engine finds out at its start which of the two.
 pub trait Buckets: Send + Sync + 'static {
-    /// Evaluates all buckets of a decision at one instant.
+    /// Evaluates all buckets of one decision at one instant.
     fn charge<'a>(&'a self, charges: &'a [Charge<'a>], take: Take) -> Answer<'a, Charged>;
 
-    /// Evaluates decisions of one bucket each, apart from each other and in this order:
-    /// one that has the bucket of an earlier one finds what that left. A store that cannot
-    /// make them in one call answers [`in_rounds`].
+    /// Evaluates independent decisions of one bucket each, in this order: a decision on the bucket
+    /// of an earlier one finds what the earlier one left. A store that cannot evaluate them in one
+    /// call answers [`in_rounds`].
     fn charge_each<'a>(&'a self, charges: &'a [Charge<'a>], take: Take)
     -> Answer<'a, Vec<Charged>>;
 
-    /// Gives back what was taken, as far as its bucket still counts it; the rest is
-    /// dropped, so that a return never admits one too many (L-GIVE-BACK). Naming a
-    /// charge once, and only one that took, is the caller's part.
+    /// Gives back charges as far as their buckets still count them; the rest is dropped, so that a
+    /// return never admits one too many (L-GIVE-BACK). The caller must name each charge once, and
+    /// only charges that were taken.
     fn give_back<'a>(&'a self, taken: &'a [Taken<'a>]) -> Answer<'a, Charged>;
 
-    /// Gives back a cost that names no charge, from the oldest hits, at most what is
-    /// used. Whatever it was charged for may be out of the bucket by now, and then
-    /// others' uses are given back: [`Buckets::give_back`] does not.
+    /// Gives back a cost that names no charge, from the oldest hits, at most what is used. If the
+    /// charge has left the bucket by now, uses of others are given back: [`Buckets::give_back`]
+    /// never does that.
     fn refund<'a>(&'a self, charges: &'a [Charge<'a>]) -> Answer<'a, Charged>;
 
-    /// Clears buckets, all in one transaction where the engine has one.
+    /// Clears buckets, in one transaction if the engine has any.
     fn reset<'a>(&'a self, charges: &'a [Charge<'a>]) -> Answer<'a, ResetDone>;
 }
 
-/// Records: what the guard and the lockout know, changed by compare-and-swap.
+/// Records: the state of the guard and the lockout, changed by compare-and-swap.
 pub trait Records: Send + Sync + 'static {
     /// Reads records and the store's clock.
     fn load<'a>(&'a self, keys: &'a [RecordKey]) -> Answer<'a, Loaded>;
@@ -327,49 +326,48 @@ pub trait Records: Send + Sync + 'static {
     ) -> Answer<'a, RecordPage>;
 }
 
-/// Registries: small collections that operators change and every node keeps a copy of.
+/// Registries: small collections that operators change and every node copies.
 pub trait Registries: Send + Sync + 'static {
     /// Adds or replaces an entry of a registry.
     fn put_entry(&self, registry: Registry, entry: Entry) -> Answer<'_, ()>;
 
-    /// Removes an entry; false if there was none.
+    /// Removes an entry; false if it did not exist.
     fn remove_entry<'a>(&'a self, registry: Registry, id: &'a str) -> Answer<'a, bool>;
 
     /// The registry, or `None` if it still has version `seen`.
     fn entries(&self, registry: Registry, seen: Option<u64>) -> Answer<'_, Option<Entries>>;
 }
 
-/// State of the store itself: signs of life, the end, figures.
+/// State of the store itself: signs of life, shutdown, statistics.
 pub trait Vitals: Send + Sync + 'static {
-    /// Asks for a sign of life that only a store which takes writes can give, and
-    /// answers with its clock: one that is read-only would fail the next charge.
+    /// Asks for a sign of life that only a store which takes writes can give, and answers with the
+    /// store's clock. A read-only store must not pass: it would fail the next charge.
     fn probe(&self) -> Answer<'_, Micros>;
 
-    /// Makes the calling thread's connections and whatever they need before their first
-    /// call, so that no decision pays for it (F-READY). It may take as long as a connection
-    /// may.
+    /// Opens the calling thread's connections and prepares what they need before their first call,
+    /// so that no decision pays for it (F-READY). It may take as long as a connection may.
     fn connect(&self) -> Answer<'_, ()>;
 
-    /// Makes what was acknowledged durable; part of a graceful end.
+    /// Makes what was acknowledged durable; part of a graceful shutdown.
     fn flush(&self) -> Answer<'_, ()>;
 
-    /// Figures about the store.
+    /// Statistics of the store.
     fn stats(&self) -> StoreStats;
 
-    /// True if other processes use the same state and asking costs a round trip:
-    /// then leases and remembered denials pay off.
+    /// True if other processes use the same state and a call costs a round trip, so that leases
+    /// and remembered denials pay off.
     fn is_shared(&self) -> bool;
 }
 
-/// All that the engine asks of a store. Whatever is [`Buckets`], [`Records`],
+/// Everything that the engine asks of a store. A type with [`Buckets`], [`Records`],
 /// [`Registries`] and [`Vitals`] is one.
 pub trait Store: Buckets + Records + Registries + Vitals {}
 
 impl<S: Buckets + Records + Registries + Vitals> Store for S {}
 
-/// The longest a single call may take unless configured otherwise.
+/// Longest time that a single call may take, unless configured otherwise.
 pub const DEADLINE_DEFAULT: Duration = Duration::from_millis(100);
 
-/// The longest that a connection to a shared store may take to be made, unless configured
+/// Longest time that a connection to a shared store may take to be made, unless configured
 /// otherwise. No call waits for it beyond its own deadline.
 pub const CONNECT_TIMEOUT_DEFAULT: Duration = Duration::from_secs(1);

@@ -1,6 +1,6 @@
-//! Clocks that step back (F-CLOCK): a bucket whose uses lie in the future would refuse for as
-//! long as the step was, and a window more. Such a refusal tells itself, as no other wait is
-//! longer than a window; the store then counts those uses as of now and judges again.
+//! Clocks that step back (F-CLOCK). A bucket whose uses lie in the future would refuse for as long
+//! as the step was, and a window more. Such a refusal can be recognised, because no other wait is
+//! longer than a window: the store then counts those uses as of now and judges again.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -9,10 +9,10 @@ use palisade_core::time::{HOUR, Micros};
 
 use crate::Charged;
 
-/// Waits from here on mean never: the cost is above the capacity.
+/// A wait from here on means never: the cost is above the capacity.
 const NEVER: u64 = u64::MAX / 2;
 
-/// The buckets that refuse for longer than their window. One that counts whatever it is
+/// Charges whose buckets refuse for longer than their windows. A bucket that counts whatever it is
 /// charged may be ahead of its limit for good reason, and refuses nobody.
 pub(crate) fn stuck<'p>(charges: &[Charge<'p>], charged: &Charged) -> Vec<Charge<'p>> {
     let is_stuck = |position: usize, charge: &Charge<'_>| {
@@ -28,10 +28,10 @@ pub(crate) fn stuck<'p>(charges: &[Charge<'p>], charged: &Charged) -> Vec<Charge
         .collect()
 }
 
-/// Says once per step that the clock was put back.
+/// Logs, once per step, that the clock was put back.
 #[derive(Debug, Default)]
 pub(crate) struct StepBackNotice {
-    /// When it was said last, by the clock that stepped back; an hour later it is a new step.
+    /// Instant of the last notice, by the clock that stepped back; an hour later it is a new step.
     said_at: AtomicU64,
 }
 

@@ -28,7 +28,7 @@ impl Clock for WallClock {
     }
 }
 
-/// Written so often that copies meet snapshots in the making.
+/// A store that writes so often that copies meet unfinished snapshots.
 fn config() -> MemoryConfig {
     MemoryConfig {
         keys_max: 10_000,
@@ -64,7 +64,7 @@ async fn raise(store: &MemoryStore<WallClock>, to: u64) {
     assert_eq!(store.commit(&writes).await.unwrap(), Commit::Done);
 }
 
-/// What both records say; they must say the same.
+/// The number in both records, which must be the same.
 async fn said(store: &MemoryStore<WallClock>) -> u64 {
     let records = store.load(&keys()).await.unwrap().records;
     let number = |at: usize| {

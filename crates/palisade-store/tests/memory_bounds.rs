@@ -28,8 +28,8 @@ use proptest::prelude::*;
 
 type TestStore = MemoryStore<Arc<TestClock>>;
 
-/// Swept when a test says so: a sweep in the background may have taken a part of the
-/// table and not be done with it.
+/// A store that is swept only when a test says so: a background sweep might have covered only a
+/// part of the table.
 fn store(keys_max: u64) -> (TestStore, Arc<TestClock>) {
     let clock = Arc::new(TestClock::default());
     let config = MemoryConfig {
@@ -204,8 +204,8 @@ async fn l_atomic_one_bucket_twice_in_a_plan_is_charged_twice() {
     }
 }
 
-/// A bucket that is charged alone, which is the short way once it is known, is charged as it is
-/// in a plan: the readings are the same.
+/// A bucket that is charged alone, which takes the short way once it is known, gives the same
+/// readings as in a plan.
 #[tokio::test]
 async fn l_atomic_one_bucket_at_once_is_charged_as_it_is_in_a_plan() {
     for algorithm in ALGORITHMS {
@@ -229,7 +229,7 @@ async fn l_atomic_one_bucket_at_once_is_charged_as_it_is_in_a_plan() {
     }
 }
 
-/// One step of a random life at the bound.
+/// One step of a random sequence at the bound.
 #[derive(Clone, Debug)]
 enum Step {
     Wait(u64),
@@ -251,8 +251,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..120)
 }
 
-/// Whatever the bounded store admits, a store without a bound that saw the same
-/// admissions admits too.
+/// Whatever the bounded store admits, a store without a bound admits too if it has admitted the
+/// same before.
 async fn never_over_admits(algorithm: Algorithm, keys_max: u64, steps: &[Step]) {
     let (store, clock) = store(keys_max);
     let model = ModelStore::new(Arc::clone(&clock));
@@ -329,7 +329,7 @@ proptest! {
     }
 }
 
-/// Buckets come and go under the threads' hands; each key gets what it is due once.
+/// Buckets come and go while threads charge them; each key is admitted no more than its limit.
 #[test]
 fn l_atomic_threads_at_the_bound_never_over_admit_a_key() {
     const SUBJECTS: usize = 12;
@@ -364,7 +364,7 @@ fn l_atomic_threads_at_the_bound_never_over_admit_a_key() {
     }
 }
 
-/// The same verdicts from buckets of its own, at the bound too.
+/// A limiter gives the same verdicts from buckets of its own, at the bound too.
 #[tokio::test]
 async fn a_limiter_decides_as_the_store_does() {
     for algorithm in ALGORITHMS {
@@ -387,7 +387,7 @@ async fn a_limiter_decides_as_the_store_does() {
         assert!(!twin.check(b"a").is_admitted(), "{algorithm:?}: two used");
         let charged = store.charge_now(&[whole], Take::Consume);
         assert!(!charged.admitted, "{algorithm:?}");
-        // Beyond the bound of keys: one bucket for all.
+        // Beyond the bound of keys, all new ones share a bucket.
         for (subject, admitted) in [("b", true), ("c", true), ("d", false), ("b", false)] {
             let verdict = limiter.check(subject.as_bytes());
             assert_eq!(verdict.is_admitted(), admitted, "{algorithm:?} {subject}");
@@ -408,7 +408,7 @@ async fn beyond_that_new_keys_share_a_strict_bucket() {
                 assert_eq!(admits(&store, &limits, "long", &subject).await, expected);
             }
         }
-        // Two in all for everybody new, not two for each.
+        // Two in all for the new keys together, not two for each.
         let mut admitted = 0;
         for number in 0..50 {
             admitted += u32::from(admits(&store, &limits, "long", &format!("{number}")).await);
@@ -488,7 +488,7 @@ fn record(kind: RecordKind, number: u64, bytes: Vec<u8>, expires_at: Micros) -> 
     }
 }
 
-/// A lockout's record after so many failures.
+/// Record of a lockout after this many failures.
 fn lockout(failures: u32, now: Micros) -> Vec<u8> {
     let mut lockout = Lockout::default();
     for _ in 0..failures {

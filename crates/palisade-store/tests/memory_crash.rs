@@ -1,9 +1,9 @@
 //! kill -9, over and over: the embedded store starts again by itself and has kept
 //! what L-DURABLE says.
 //!
-//! `PALISADE_CRASH_ROUNDS` sets how often (200 unless set). What must be there is told by the
-//! process that is killed, which knows how many writes were synced when it acknowledged
-//! something: no time is involved, and no round is judged more loosely than another.
+//! `PALISADE_CRASH_ROUNDS` sets how often (200 unless set). The killed process itself says what
+//! must be there: with each acknowledgement it reports how many writes were synced by then. No
+//! time is involved, and no round is judged more loosely than another.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -38,7 +38,7 @@ impl Clock for WallClock {
 }
 
 const DIRECTORY: &str = "PALISADE_CRASH_DIRECTORY";
-/// Whether the child asks for writes, or leaves them to the journal.
+/// Variable that says whether the child asks for writes, or leaves them to the journal.
 const FLUSHES: &str = "PALISADE_CRASH_FLUSHES";
 const KEY: RecordKey = RecordKey {
     kind: RecordKind::Lockout,
@@ -61,7 +61,7 @@ fn config() -> MemoryConfig {
     }
 }
 
-/// A quota, and limits by each way to count; `short` is below ten minutes.
+/// A quota, and limits by each algorithm; `short` has a window below ten minutes.
 struct Limits {
     quotas: TestLimits,
     limits: TestLimits,
@@ -90,7 +90,7 @@ impl Limits {
     }
 }
 
-/// What each bucket counts, and the record's revision.
+/// Count of each bucket, and the record's revision.
 async fn counted(store: &MemoryStore<WallClock>, limits: &Limits) -> ([u64; 4], u64) {
     let peeked = store.charge(&limits.charges(), Take::Peek).await.unwrap();
     let record = store.load(&[KEY]).await.unwrap().records.remove(0);
@@ -132,8 +132,8 @@ async fn child_writes_until_it_is_killed() {
     }
 }
 
-/// One acknowledgement of the child: how many writes were synced by then, and how far its
-/// two counters were.
+/// One acknowledgement of the child: the number of writes that were synced by then, and its two
+/// counters.
 #[derive(Clone, Copy, Debug)]
 struct Ack {
     flushed: bool,
@@ -142,8 +142,8 @@ struct Ack {
 }
 
 impl Ack {
-    /// Whether it must be there after a crash at which so many writes were synced. One may
-    /// have begun before what was acknowledged; the one after that has it.
+    /// Whether the acknowledged change must be there after a crash by which `commits` writes were
+    /// synced. One write may have begun before the change; the next one has it.
     const fn is_kept(&self, commits: u64) -> bool {
         self.flushed || self.commits + 2 <= commits
     }
@@ -196,7 +196,7 @@ fn run_and_kill(directory: &Path, life: Duration, flushes: bool) -> Vec<Ack> {
 #[tokio::test(flavor = "multi_thread")]
 async fn l_durable_kill_9_loses_at_most_the_last_100_ms() {
     let directory = tempfile::tempdir().unwrap();
-    // What just misses a write is in the next one.
+    // A change that just misses one write is in the next one.
     assert!(2 * config().journal.commit_every <= Duration::from_millis(100));
     let limits = limits();
     let mut rng = Rng::new(11);
@@ -280,7 +280,7 @@ async fn what_is_kept_is_its_owners_alone() {
         let path = file.unwrap().path();
         assert_eq!(mode(&path), 0o600, "{}", path.display());
     }
-    // One that was made with other modes is closed to others before it is locked.
+    // A file with other modes is closed to other users before it is locked.
     let lock = directory.join("lock");
     std::fs::set_permissions(&lock, PermissionsExt::from_mode(0o666)).unwrap();
     drop(MemoryStore::open(&directory, WallClock, &config()).unwrap());

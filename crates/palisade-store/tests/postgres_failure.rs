@@ -35,7 +35,7 @@ use tokio::net::{TcpListener, UnixStream};
 use tokio::time::Instant;
 
 const DEADLINE: Duration = Duration::from_millis(300);
-/// Machines that run tests are slow: no call may take longer than this.
+/// Longest time that any call may take; generous, because machines that run tests are slow.
 const BOUND: Duration = Duration::from_secs(3);
 
 fn limits() -> TestLimits {
@@ -52,7 +52,7 @@ async fn used(store: &PostgresStore, take: Take) -> Result<u64, StoreError> {
     charged.map(|charged| charged.readings[0].used)
 }
 
-/// Every other call, for its error.
+/// Errors of all other calls.
 async fn others(store: &PostgresStore) -> Vec<StoreError> {
     let key = RecordKey {
         kind: RecordKind::Lockout,
@@ -81,7 +81,7 @@ async fn recovered(store: &PostgresStore, at_least: u64) {
     assert!(used > at_least, "what was counted is still counted: {used}");
 }
 
-/// The schema is made with time to spare; the store itself has little.
+/// A store with a short deadline, whose schema was made with a long one.
 async fn store(config: &PostgresConfig) -> PostgresStore {
     PostgresStore::connect(config).await.unwrap();
     let mut config = config.clone();
@@ -126,8 +126,8 @@ async fn f_clock_a_stopped_server_costs_the_deadline_and_no_more() {
     recovered(&store, before).await;
 }
 
-/// A server that lets connections in and says nothing, and what it saw of each: how long the
-/// other side kept it.
+/// Starts a server that accepts connections and never answers. The receiver gets the time for
+/// which the other side kept each.
 fn silent() -> (u16, mpsc::Receiver<Duration>) {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -167,8 +167,8 @@ async fn an_attempt_to_connect_has_a_time_of_its_own_and_a_call_keeps_to_its_dea
     }
 }
 
-/// As many calls as there may be connections, and more, while none can be made: none is told
-/// that others have them all.
+/// While no connection can be made, there are more calls than connections: none is told that
+/// others have them all.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_lets_nobody_in_is_late_and_not_out_of_connections() {
     let (port, _seen) = silent();
@@ -183,7 +183,7 @@ async fn a_server_that_lets_nobody_in_is_late_and_not_out_of_connections() {
     }
 }
 
-/// A path on which a handshake takes longer than a call may take.
+/// Opens a path on which a handshake takes longer than a call may take.
 async fn slow_path(to: PathBuf, by: Duration) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -220,7 +220,7 @@ async fn a_connection_that_takes_longer_than_a_call_serves_the_calls_after_it() 
     recovered(&store, 0).await;
 }
 
-/// A session of its own that has begun with `sql` and not ended.
+/// Opens a session that has begun a transaction with `sql` and stays in it.
 async fn hold(server: &PostgresServer, sql: &str) -> tokio_postgres::Client {
     let address = format!(
         "host={} port=5432 user=palisade dbname={}",
@@ -238,7 +238,7 @@ async fn hold(server: &PostgresServer, sql: &str) -> tokio_postgres::Client {
     client
 }
 
-/// Waits until so many of the store's calls wait for a lock.
+/// Waits until this many of the store's calls wait for a lock.
 async fn blocked(server: &PostgresServer, count: &str) {
     let waiting = "SELECT count(*) FROM pg_stat_activity
                    WHERE application_name = 'palisade' AND wait_event_type = 'Lock'";
@@ -370,9 +370,9 @@ async fn errors_carry_no_address_and_no_name() {
     }
 }
 
-/// Behind a pooler that gives each transaction another session neither prepared statements nor
-/// settings hold. That is said at the start, and by every call of a store that was opened
-/// before the pooler could be asked.
+/// Behind a pooler that gives each transaction another session, neither prepared statements nor
+/// settings last. The store says so at its start, or in every call if it was opened before the
+/// pooler could be asked.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn x8_a_pooler_in_transaction_mode_is_refused_with_the_reason() {
     let server = PostgresServer::start(&[]).await;

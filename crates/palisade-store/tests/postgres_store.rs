@@ -1,5 +1,5 @@
-//! What only the Postgres store promises: its schema and plans, exactness over
-//! several nodes, the server's clock, expiry, unreadable buckets.
+//! Promises that only the Postgres store makes: its schema and plans, exactness over several
+//! nodes, the server's clock, expiry, unreadable buckets.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -121,9 +121,8 @@ async fn nodes_that_start_together_migrate_once() {
     );
 }
 
-/// The statements of a decision, as the server plans them.
-/// What the server plans and runs in the store's own sessions, statements within
-/// functions included.
+/// Settings that make the server log its plans, including those of statements within functions, in
+/// the store's own sessions.
 const EXPLAINED: [&str; 6] = [
     "session_preload_libraries=auto_explain",
     "auto_explain.log_min_duration=0",
@@ -224,7 +223,7 @@ async fn most_writes_of_a_bucket_leave_its_index_alone() {
         let charges = ALGORITHMS.map(|algorithm| limits.charge(algorithm.name(), "same"));
         store.charge(&charges, Take::Consume).await.unwrap();
     }
-    // A new key is one entry, and so is the first write of a window.
+    // A new key adds one index entry, and so does the first write of a window.
     let added = index_entries(&server).await - before;
     assert!((4..=16).contains(&added), "{added} entries for 200 writes");
 }
@@ -530,7 +529,7 @@ async fn a_full_registry_takes_no_new_entry_and_still_replaces() {
     assert_eq!(all.entries.len(), REGISTRY_ENTRIES_MAX);
 }
 
-/// Holds a bucket's row, so that whoever wants it waits.
+/// Locks a bucket's row, so that others have to wait for it.
 async fn hold(server: &PostgresServer, key: &str) -> tokio_postgres::Client {
     let (client, connection) = tokio_postgres::connect(
         &format!(

@@ -23,12 +23,12 @@ use palisade_store::postgres::{PostgresConfig, PostgresStore, SchemaPolicy, Star
 use palisade_store::{StoreError, Vitals};
 use postgres_server::{PostgresServer, change_owner};
 
-/// A certificate of its own for the loopback address.
+/// Makes a certificate for the loopback address.
 fn certify(folder: &Path) -> [String; 2] {
     certify_by(folder, &["rsa:2048"])
 }
 
-/// The same with a key of another kind, or another digest.
+/// Like [`certify`], with a key of another kind, or another digest.
 fn certify_by(folder: &Path, key_and_digest: &[&str]) -> [String; 2] {
     fs::set_permissions(folder, fs::Permissions::from_mode(0o755)).unwrap();
     let [certificate, key] = ["server.crt", "server.key"].map(|name| folder.join(name));

@@ -117,7 +117,7 @@ async fn l_atomic_a_denial_in_one_slot_leaves_the_others_unchanged() {
             );
         }
         let after = store.charge(&wide, Take::Peek).await.unwrap();
-        // Of a token bucket what could have drained until it was taken back stays taken.
+        // In a token bucket, what may have drained before the charge was given back stays taken.
         let slack = match algorithm {
             Algorithm::TokenBucket => after.now.since(before.now),
             _ => 0,
@@ -214,12 +214,12 @@ async fn a_slot_that_moves_keeps_its_count_and_its_replicas_are_waited_for() {
     take(4).await;
     moves(to, "NODE", to);
     moves(from, "NODE", to);
-    // For the whole slot (MOVED).
+    // Now it sends us on for the whole slot (MOVED).
     take(5).await;
     take(6).await;
 }
 
-/// The second of three cannot be written: the first stands, and the answer says so.
+/// The second of three records cannot be written: the first stands, and the answer says so.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_commit_that_stops_on_its_way_says_how_far_it_came() {
     let cluster = RedisCluster::start();
@@ -341,7 +341,7 @@ async fn a_killed_master_is_replaced_by_its_replica() {
     assert_eq!(failed_elsewhere, 0, "the other slots went on");
 }
 
-/// The same with a master that hangs: its connections stay open.
+/// A master hangs under load, with its connections open: its replica takes over.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_frozen_master_is_replaced_by_its_replica() {
     let cluster = RedisCluster::start();
@@ -376,7 +376,8 @@ async fn a_frozen_master_is_replaced_by_its_replica() {
     }
 }
 
-/// Not used: what is counted but not admitted would show here.
+/// A denial gives back what counting buckets in other slots have taken; reporting buckets that are
+/// full took nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn buckets_that_report_or_count_are_settled_over_slots_too() {
     let cluster = RedisCluster::start();
@@ -412,8 +413,8 @@ async fn buckets_that_report_or_count_are_settled_over_slots_too() {
     assert_eq!(used(&store, &quiet[1]).await, 5, "taken back");
 }
 
-/// The master of a token bucket stands still between a charge and its undo: what has
-/// drained meanwhile is not given back to whoever came since.
+/// The master of a token bucket stands still between a charge and its undo: what has drained
+/// meanwhile is not given back, because later callers may have used it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn l_give_back_an_undo_that_comes_late_gives_back_nothing_that_has_drained() {
     let cluster = RedisCluster::start();

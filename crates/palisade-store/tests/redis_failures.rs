@@ -34,7 +34,7 @@ use redis_stores::patient;
 use tokio::time::Instant;
 
 const DEADLINE: Duration = Duration::from_millis(100);
-/// What a busy machine may add to a deadline; far below what a hanging call would.
+/// Time that a busy machine may add to a deadline; far less than a hanging call would take.
 const SLACK: Duration = Duration::from_millis(900);
 
 fn limits() -> TestLimits {
@@ -56,7 +56,7 @@ async fn charge(store: &RedisStore) -> Result<Charged, StoreError> {
     result
 }
 
-/// Waits until the store serves again, without touching it otherwise.
+/// Repeats a charge until the store serves again.
 async fn healed(store: &RedisStore) -> Charged {
     let begun = Instant::now();
     loop {
@@ -242,7 +242,8 @@ async fn an_attempt_to_connect_has_a_time_of_its_own() {
     }
 }
 
-/// Whoever waits for a connection on a slow path leaves at its deadline; the next call has it.
+/// A caller that waits for a connection on a slow path gives up at its deadline; the next call
+/// finds the connection.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_connection_that_takes_longer_than_a_call_serves_the_calls_after_it() {
     let server = RedisServer::start();
@@ -268,7 +269,7 @@ async fn a_connection_that_takes_longer_than_a_call_serves_the_calls_after_it() 
     healed(&store).await;
 }
 
-/// A server that accepts and hangs up is not besieged.
+/// A server that accepts and hangs up is not flooded with attempts.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_outage_is_not_answered_with_a_storm_of_connections() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -329,7 +330,7 @@ async fn callers_that_leave_do_not_block_the_queue() {
     }
     server.thaw();
     healed(&store).await;
-    // Each thread's queue is looked through when its calls under way have ended.
+    // A queue drops abandoned decisions when its calls in progress have ended.
     redis_server::eventually("the queues' end", || store.stats().queue_depth == 0);
 }
 

@@ -85,8 +85,8 @@ async fn random_plans_are_decided_as_by_the_pure_functions() {
     }
 }
 
-/// Widths of the stored entries, months: the edges of the numbers. The suite has those of
-/// token buckets.
+/// Amounts and windows at the edges of what stored entries can hold, and calendar months. The
+/// suite covers the edges of token buckets.
 #[tokio::test]
 async fn extreme_amounts_and_windows_are_exact() {
     let server = RedisServer::start();
@@ -200,8 +200,8 @@ async fn keys_leave_when_their_state_no_longer_matters() {
     });
 }
 
-/// When a key ends is told to the server only when it moves. It never ends before its
-/// state, whatever the limit becomes, and not long after it.
+/// The server is told a key's expiry only when it moves. A key never expires before its state,
+/// whatever the limit becomes, and not long after it.
 #[tokio::test]
 async fn keys_stay_as_long_as_their_state_matters_and_little_longer() {
     let server = RedisServer::start();
@@ -548,7 +548,7 @@ fn script_calls(server: &RedisServer) -> u32 {
     count.map_or(0, |count| count.parse().unwrap())
 }
 
-/// What a thread has at hand when its first decision is made goes along with it.
+/// Decisions that a thread has ready when its first one is made are sent together with it.
 #[tokio::test]
 async fn decisions_that_come_together_travel_in_one_call() {
     let server = RedisServer::start();
@@ -570,7 +570,7 @@ async fn decisions_that_come_together_travel_in_one_call() {
     assert_eq!(script_calls(&server) - before, 1);
 }
 
-/// More than one call's worth goes in as many calls as are needed, and nobody is left out.
+/// Decisions beyond one call are made by as many calls as are needed, and none is left out.
 #[tokio::test]
 async fn decisions_beyond_one_call_are_made_by_the_next() {
     let server = RedisServer::start();
@@ -594,7 +594,7 @@ async fn decisions_beyond_one_call_are_made_by_the_next() {
     );
 }
 
-/// A thread's calls need no other thread's runtime: one that stands still holds up nobody.
+/// A thread's calls need no other thread's runtime: one that stands still delays nobody.
 #[test]
 fn a_thread_that_stands_still_does_not_hold_up_another() {
     let server = RedisServer::start();
@@ -629,8 +629,8 @@ fn a_thread_that_stands_still_does_not_hold_up_another() {
     });
 }
 
-/// A connection that broke while its thread had nothing to ask fails none of its requests:
-/// the lists that are read all the time find it, and its own thread makes it anew.
+/// A connection that broke while its thread had nothing to ask fails none of its requests: the
+/// registries, which are read all the time, find it broken, and its own thread replaces it.
 #[test]
 fn a_connection_that_broke_in_silence_fails_no_request() {
     let mut server = RedisServer::start();
@@ -668,7 +668,7 @@ fn a_connection_that_broke_in_silence_fails_no_request() {
             read().await.unwrap();
             server.restart();
             while read().await.is_err() || read().await.is_err() {
-                // An attempt to connect is a task beside this one.
+                // The attempt to connect is another task.
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
             asks.send(()).unwrap();

@@ -1,5 +1,4 @@
-//! A Redis that is far away, or may lose what it is told: what a node does about it before
-//! its first decision.
+//! A Redis that is far away, or may lose data: how a node deals with it before its first decision.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -1,5 +1,5 @@
-//! A dead store costs nothing: decisions per second with the store alive and dead, the
-//! same policy and the same requests, in turns of one run.
+//! Throughput with the store alive and with the store dead: the same policy and requests, in
+//! alternating rounds of one run. A dead store should cost nothing.
 //!
 //! `cargo bench -p palisade --bench failure [-- seconds]` prints a line for each store
 //! and kind of command: decisions per second, processor time for each, and the ratio
@@ -50,16 +50,16 @@ by = ["ip"]
 rate = "1000/h"
 "#;
 
-/// A busy machine must not look like an outage.
+/// Long, so that a busy machine does not look like an outage.
 const DEADLINE: Duration = Duration::from_secs(2);
-/// Requests under way at once.
+/// Number of concurrent requests.
 const CALLERS: usize = 64;
-/// Addresses and accounts in turn: few enough to be remembered, many enough that
-/// hardly any meets its limit, alive or dead.
+/// Addresses and accounts are used in turn: few enough to be remembered, and so many that hardly
+/// any meets its limit, whether the store is alive or dead.
 const CALLERS_SEEN: u32 = 100_000;
 const ROUNDS: usize = 5;
 
-/// What is asked for.
+/// Kind of command that a round sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Asked {
     Request,
@@ -118,7 +118,7 @@ fn engine(store: impl Store, clock: &Arc<dyn Clock>) -> Arc<Engine> {
     }))
 }
 
-/// What a round saw.
+/// Results of a round.
 #[derive(Clone, Copy, Debug, Default)]
 struct Round {
     per_second: f64,
@@ -162,7 +162,7 @@ async fn round(engine: &Arc<Engine>, asked: Asked, load: &Arc<Load>, lasts: Dura
                     };
                     admitted.fetch_add(u64::from(answer.decision.is_allowed()), Relaxed);
                     count.fetch_add(1, Relaxed);
-                    // Answers that need no store never wait: others have their turn.
+                    // Answers that need no store never yield to the runtime: let the others run.
                     if n.is_multiple_of(64) {
                         tokio::task::yield_now().await;
                     }
@@ -183,7 +183,7 @@ async fn round(engine: &Arc<Engine>, asked: Asked, load: &Arc<Load>, lasts: Dura
     }
 }
 
-/// Makes every breaker of the engine open.
+/// Makes calls until every breaker of the engine is open.
 async fn give_up(engine: &Engine, load: &Load) {
     while engine
         .health()

@@ -1,4 +1,4 @@
-//! What one guard command costs on the embedded store, single thread.
+//! Cost of one guard command on the embedded store, on a single thread.
 //!
 //! `cargo bench -p palisade --bench guard` prints microseconds per command: each has an
 //! id of its own, as over HTTP, so a check that is allowed writes (G-PENDING);
@@ -36,7 +36,7 @@ fn engine(clock: &Arc<dyn Clock>) -> Memory {
     ))
 }
 
-/// Each account from its own address and device: what a busy login page looks like.
+/// Every account has its own address and device, as on a busy login page.
 fn facts(n: u32) -> GuardFacts {
     let [a, b, c, d] = (n % ACCOUNTS).to_be_bytes();
     let mut facts = GuardFacts::new(std::net::IpAddr::from([10 + a, b, c, d]));
@@ -68,8 +68,8 @@ fn measure(name: &str, op: GuardOp, count: u32) {
             engine.guard(op, &facts).await.unwrap();
             took += clock.now().since(started);
             if op == GuardOp::LoginCheck {
-                // The attempt ends, or the next check of its account would be answered
-                // by it and write nothing.
+                // Ends the attempt. Otherwise the next check of this account would be answered by
+                // it and write nothing.
                 engine.guard(GuardOp::LoginSuccess, &facts).await.unwrap();
             }
         }

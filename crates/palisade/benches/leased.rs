@@ -1,5 +1,5 @@
-//! Leased buckets on Redis beside the embedded store: the same engine, the same
-//! requests, in turns within one run.
+//! Leased buckets on Redis compared with the embedded store: the same engine and requests, in
+//! alternating rounds of one run.
 //!
 //! `cargo bench -p palisade --bench leased [-- seconds]`
 #![allow(

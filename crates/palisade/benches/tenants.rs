@@ -24,7 +24,7 @@ use serde_json::json;
 const TENANTS: u32 = 1_000_000;
 const LOOKUPS: u32 = 5_000_000;
 
-/// Has a policy for whomever it is asked about.
+/// A source with a policy for any tenant.
 struct Endless;
 
 fn name(number: u32) -> String {
@@ -67,7 +67,7 @@ fn cache(clock: &Arc<dyn Clock>, tenants_max: u32) -> Arc<TenantCache> {
     Arc::new(cache)
 }
 
-/// Looks every tenant up until all that fit are known.
+/// Looks every tenant up until the cache is full.
 async fn fill(cache: &Arc<TenantCache>) {
     let following = tokio::spawn(follow(Arc::downgrade(cache), Endless));
     for number in 0..TENANTS {
@@ -88,7 +88,7 @@ async fn fill(cache: &Arc<TenantCache>) {
     following.abort();
 }
 
-/// Nanoseconds per lookup in a scattered order, by `threads` at once.
+/// Nanoseconds per lookup in a scattered order, on `threads` threads at once.
 fn lookups(cache: &TenantCache, clock: &Arc<dyn Clock>, threads: u32) -> f64 {
     let names: Vec<String> = (0..TENANTS).map(name).collect();
     let go = AtomicBool::new(false);

@@ -1,4 +1,4 @@
-//! What a layer adds to a bare service, on the embedded store, single thread.
+//! Overhead of a layer over a bare service, on the embedded store, on a single thread.
 //!
 //! `cargo bench -p palisade --bench tower` prints nanoseconds a request: of the bare
 //! service, behind one limiter, behind an engine with one limit by address, and behind two
@@ -118,7 +118,7 @@ async fn run(name: &str, count: u32) -> f64 {
     }
 }
 
-/// Stands for an application's authentication: every address has a user.
+/// Stands in for an application's authentication: every address has a user.
 #[derive(Clone)]
 struct Authenticated<S>(S, Arc<Vec<Who>>);
 
@@ -163,7 +163,7 @@ fn engine(policy: &str) -> Arc<Engine> {
     )))
 }
 
-/// Nanoseconds a request, making the request included.
+/// Nanoseconds per request, including the time to build the request.
 async fn measure<S, A>(mut service: S, count: u32) -> f64
 where
     S: Service<Request<Body>, Response = Response<A>, Error = Infallible>,

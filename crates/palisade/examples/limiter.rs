@@ -17,7 +17,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         println!("call {call}");
     }
 
-    // Three a minute, thirty for who pays; decided with every call.
+    // Three a minute, or thirty for paying customers, chosen at each call.
     let minute = Duration::from_secs(60);
     let limiter = Limiter::new(Quota::sliding(3, minute)?);
     let paid = Quota::sliding(30, minute)?;

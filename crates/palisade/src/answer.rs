@@ -1,5 +1,4 @@
-//! Decision → HTTP: the status, headers and body that an enforcing surface answers with,
-//! whichever it is.
+//! Renders a decision as HTTP: status, headers and body, the same for every enforcing surface.
 
 mod lasting;
 
@@ -48,6 +47,7 @@ pub fn apply_headers(target: &mut HeaderMap, answer: &RequestAnswer) {
         each_header(&answer.decision, families, &mut headers);
         TEXT.set(headers.text);
     });
+    // Depends on the request, so it is not among the remembered values.
     if let Some((name, value)) = candidate(answer) {
         target.insert(name, value);
     }

@@ -1,4 +1,4 @@
-//! The only file that reads time.
+//! The clocks of a process. No other file reads the time.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
@@ -29,11 +29,11 @@ const ANCHOR_EVERY_US: u64 = SECOND;
 /// assert_eq!(SystemClock::of(Machine).now(), Micros(1_800_000_000_000_000));
 /// ```
 pub trait TimeSource: Send + Sync + 'static {
-    /// Microseconds since some fixed instant. Never goes back; stands still while the
-    /// machine sleeps.
+    /// Microseconds since a fixed instant. Never goes back, and stands still while the machine
+    /// sleeps.
     fn monotonic_us(&self) -> u64;
 
-    /// The time of day: right when somebody has set it, and it may jump.
+    /// The time of day. It may jump in either direction when somebody sets it.
     fn wall(&self) -> Micros;
 }
 

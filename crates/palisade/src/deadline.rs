@@ -1,4 +1,4 @@
-//! Deadlines that cost nothing where nothing has to be waited for.
+//! Deadlines that are free if there is nothing to wait for.
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -8,16 +8,16 @@ use std::time::Duration;
 use tokio::task::unconstrained;
 use tokio::time::{Instant, sleep_until};
 
-/// The time was up before there was a result.
+/// Error of a future that was not ready by its deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the time was up")]
 pub struct TimeIsUp;
 
-/// The result of `future`, if it comes before `ends`.
+/// Waits for `future` until `ends`.
 ///
-/// A timer is made only if the future has to wait: on the embedded store, and for a
-/// body that has arrived with its head, none is. The future is taken where it is
-/// pinned: handed over by value, it would be part of the caller's future several times.
+/// A timer is created only if the future has to wait, so calls of the embedded store and bodies
+/// that arrived with their head need none. The future is passed pinned: by value it would become
+/// part of the caller's future several times.
 ///
 /// # Errors
 /// [`TimeIsUp`].
@@ -25,7 +25,7 @@ pub async fn until<F: Future>(ends: Instant, future: Pin<&mut F>) -> Result<F::O
     bounded(|| ends, future).await
 }
 
-/// The result of `future`, if it comes within `time`; otherwise as [`until`].
+/// Waits for `future` for at most `time`; otherwise like [`until`].
 ///
 /// # Errors
 /// [`TimeIsUp`].
@@ -43,8 +43,8 @@ async fn bounded<F: Future>(
             return Poll::Ready(Ok(output));
         }
         if timer.is_none() {
-            // A future that uses up the task's budget must not keep the timer from
-            // being looked at.
+            // Unconstrained, so that the timer is polled even if the future has used up the task's
+            // cooperative budget.
             timer.set(Some(unconstrained(sleep_until(ends()))));
         }
         match timer.as_mut().as_pin_mut() {

@@ -21,9 +21,9 @@
 //!
 //! # A policy
 //!
-//! A policy file names limits; its keys are those of the
-//! [configuration reference](https://example.com/palisade/docs/configuration.md). Without one the
-//! built-in policy holds.
+//! A policy file names limits; its keys are those of the [configuration
+//! reference](https://example.com/palisade/docs/configuration.md). Without a policy the built-in
+//! one applies.
 //!
 //! ```
 //! use palisade::{Palisade, RequestFacts};
@@ -41,11 +41,11 @@
 //! ```
 //!
 //! `.store("redis://…")` shares the counters among nodes, `.store("embedded:DIR")` keeps them in a
-//! directory; [`Builder`] lists what else there is.
+//! directory; [`Builder`] lists all options.
 //!
 //! # A login
 //!
-//! Ask before the password is verified, and report how it went:
+//! Ask before the password is verified, and report the outcome:
 //!
 //! ```
 //! use palisade::core::facts::{GuardFacts, GuardOp, Id};
@@ -87,27 +87,27 @@ pub use palisade_core::{Clock, Decision, FieldError, Id, Keyring, RequestFacts};
 pub use palisade_policy as policy;
 pub use palisade_store as store;
 
-// Hidden: the server and the command line are made of these, and a user of the library needs
-// none of them. They may change in any version.
+// Hidden: the server and the command line use these modules; users of the library need none of
+// them. They may change in any version.
 
-/// How an answer is written as HTTP: the server's surfaces.
+/// Answers as HTTP, for the server's surfaces.
 #[doc(hidden)]
 pub mod answer;
 /// Events for `palisade test`, `replay` and `suggest`.
 #[doc(hidden)]
 pub mod cases;
-/// Time limits of bodies and connections: the server.
+/// Time limits of bodies and connections, for the server.
 #[doc(hidden)]
 pub mod deadline;
 /// Commands and replies of Redis clients: the server's RESP surface.
 #[doc(hidden)]
 pub mod resp;
-/// Stores, secrets and data directories: the server opens them by the same rules.
+/// Stores, secrets and data directories, opened by the same rules in library and server.
 #[doc(hidden)]
 pub mod setup;
 /// Files of `palisade export` and `import-state`.
 #[doc(hidden)]
 pub mod state;
-/// JSON of the decision API: the server, `test` and `replay`.
+/// JSON of the decision API, for the server, `test` and `replay`.
 #[doc(hidden)]
 pub mod wire;

@@ -1,5 +1,5 @@
-//! One limit in this process, by key, for code that asks nothing else: a client that
-//! must not outrun a service, a handler with one rule.
+//! One limit in this process, by key, for code that needs nothing else: a client that must not
+//! outrun a service, or a handler with one rule.
 //!
 //! ```
 //! use std::time::Duration;
@@ -69,8 +69,8 @@ impl Quota {
         Self::new(Algorithm::TokenBucket, limit, window, None)
     }
 
-    /// Never more than `limit` in any slice of time as long as `window`. Up to 256 it
-    /// remembers every instant, beyond that it counts in 64 slots of the window.
+    /// Never more than `limit` in any slice of time as long as `window`. A limit of up to 256
+    /// remembers every instant; a larger one counts in 64 slots of the window.
     ///
     /// # Errors
     /// The window is zero or longer than ten years.
@@ -78,7 +78,7 @@ impl Quota {
         Self::new(Algorithm::default_for(limit), limit, window, None)
     }
 
-    /// At most `burst` at once; only for [`Quota::per`], others ignore it.
+    /// Sets how many are admitted at once, for quotas of [`Quota::per`]. Other quotas ignore it.
     ///
     /// # Errors
     /// A burst that takes too long to refill.
@@ -116,9 +116,9 @@ impl Quota {
 /// ```
 #[derive(Clone, Debug)]
 pub struct LimiterConfig {
-    /// Most keys that are told apart. Beyond it new keys share one strict bucket until
-    /// others are full again: nobody is forgotten who still counts. Default
-    /// 10,000,000, which are 160 MB of token buckets if they are ever needed.
+    /// Most keys with a bucket of their own. Beyond it new keys share one strict bucket until
+    /// others are full again, so that no key is forgotten while it still counts. Default
+    /// 10,000,000, which take 160 MB as token buckets if they are ever needed.
     pub keys_max: u64,
     /// Secret that keys are hashed with; random by default. At least 32 bytes.
     pub secret: Vec<u8>,
@@ -138,7 +138,7 @@ impl Default for LimiterConfig {
 #[error("the cost is more than the quota ever admits at once; lower it or raise the burst")]
 pub struct NeverFits;
 
-/// Decides on one limit by key; cheap to share behind an `Arc`, or to clone.
+/// One limit with a bucket for each key. Cheap to clone, or to share behind an `Arc`.
 ///
 /// ```
 /// use std::time::Duration;
@@ -152,7 +152,7 @@ pub struct NeverFits;
 /// ```
 pub struct Limiter<C = SystemClock> {
     limiter: memory::Limiter<Arc<C>>,
-    /// Its background sweep ends with the last clone.
+    /// Keeps the background sweep running until the last clone is dropped.
     store: Arc<MemoryStore<Arc<C>>>,
     clock: Arc<C>,
 }
@@ -180,7 +180,7 @@ impl Limiter {
         Self::with(quota, &LimiterConfig::default())
     }
 
-    /// A limiter within these bounds.
+    /// A limiter with this memory bound and secret.
     #[must_use]
     pub fn with(quota: Quota, config: &LimiterConfig) -> Self {
         Self::with_clock(quota, config, Arc::new(SystemClock::new()))
@@ -221,13 +221,13 @@ impl<C: Clock> Limiter<C> {
         }
     }
 
-    /// Takes one for `key`, if there is one.
+    /// Takes one unit for `key`, if one is left.
     #[inline]
     pub fn check(&self, key: impl AsRef<[u8]>) -> Verdict {
         self.limiter.check(key.as_ref())
     }
 
-    /// Takes `cost` for `key`, all or nothing.
+    /// Takes `cost` units for `key`, all or nothing.
     #[inline]
     pub fn check_n(&self, key: impl AsRef<[u8]>, cost: u32) -> Verdict {
         self.limiter.check_cost(key.as_ref(), cost)
@@ -272,9 +272,8 @@ impl<C: Clock> Limiter<C> {
         self.limiter.peek(key.as_ref(), self.limiter.spec(), 1)
     }
 
-    /// Waits until there is one for `key`, and takes it: for clients that must not outrun a
-    /// service. Several that wait are served in no particular order. Dropping the future takes
-    /// nothing.
+    /// Waits until one unit is left for `key`, and takes it: for clients that must not outrun a
+    /// service. Waiters are served in no particular order. Dropping the future takes nothing.
     ///
     /// ```
     /// use std::time::Duration;
@@ -304,6 +303,7 @@ impl<C: Clock> Limiter<C> {
     pub async fn until_ready_n(&self, key: impl AsRef<[u8]>, cost: u32) -> Result<(), NeverFits> {
         // A loop, because another waiter may have taken the units meanwhile.
         while let Verdict::Denied { retry_at } = self.check_n(key.as_ref(), cost) {
+            // This instant stands for never.
             if retry_at == Micros(u64::MAX) {
                 return Err(NeverFits);
             }
@@ -313,7 +313,7 @@ impl<C: Clock> Limiter<C> {
         Ok(())
     }
 
-    /// Takes one for `key`, and returns the reading of its bucket.
+    /// Takes one unit for `key`, and returns the reading of its bucket.
     #[cfg(feature = "tower")]
     pub(crate) fn check_and_read(&self, key: &[u8]) -> memory::Checked {
         self.limiter.check_and_read(key)

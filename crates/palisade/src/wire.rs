@@ -1,6 +1,6 @@
-//! JSON in and out, shared by every surface: the HTTP API, policy cases and replay.
+//! JSON in and out, shared by all surfaces: the HTTP API, policy cases and replay.
 //!
-//! A refused field is named, its value never echoed.
+//! Errors name the refused field and never repeat its value.
 
 mod answer;
 mod costs;
@@ -22,7 +22,7 @@ pub use reservation::{
     ExtendedAnswer, FollowUp, HeldMembers, RawFollowUp, ReserveCall, ReservedAnswer, SettledAnswer,
 };
 
-/// Why a body was refused.
+/// Reason why a body was refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
     /// Not JSON, or cut short.
@@ -58,7 +58,7 @@ impl WireError {
 /// # Errors
 /// See [`WireError`].
 pub fn parse<'a, T: Deserialize<'a>>(json: &'a [u8]) -> Result<T, WireError> {
-    // A struct would also be read from an array, position by position.
+    // serde would read a struct from an array, too, position by position.
     if json.iter().find(|byte| !byte.is_ascii_whitespace()) != Some(&b'{') {
         return Err(WireError::Shape {
             field: "body".to_owned(),
@@ -70,7 +70,7 @@ pub fn parse<'a, T: Deserialize<'a>>(json: &'a [u8]) -> Result<T, WireError> {
     serde_json::from_str(text).map_err(|_| explain::<T>(json))
 }
 
-/// Parses again, slowly, to find out where the error is.
+/// Parses again, in a slower way that finds the place of the error.
 fn explain<'a, T: Deserialize<'a>>(json: &'a [u8]) -> WireError {
     let mut reader = serde_json::Deserializer::from_slice(json);
     match serde_path_to_error::deserialize::<_, T>(&mut reader) {
@@ -80,8 +80,8 @@ fn explain<'a, T: Deserialize<'a>>(json: &'a [u8]) -> WireError {
     }
 }
 
-/// Returns the problem without the value that was sent: the message ends with the allowed values,
-/// and the value stands before them.
+/// Returns the problem without the value that was sent. The allowed values are at the end of the
+/// message, the value is before them.
 fn unknown_variant(message: &str) -> String {
     let allowed = message.rsplit_once(", expected ").map(|(_, rest)| rest);
     let allowed = allowed.and_then(|rest| rest.split(" at line").next());
@@ -131,8 +131,8 @@ fn shape(path: &str, error: &serde_json::Error) -> WireError {
 /// Text that borrows from the body where it can.
 pub(crate) type Text<'a> = Cow<'a, str>;
 
-/// Reads text that borrows from the body. Without this function serde reads a [`Cow`] behind an
-/// `Option`, or in a type of another name, into a string of its own.
+/// Reads text that borrows from the body. Without this function serde would copy a [`Cow`] that is
+/// behind an `Option`, or in a type of another name.
 pub(crate) fn text<'de: 'a, 'a, D: Deserializer<'de>>(
     reader: D,
 ) -> Result<Option<Text<'a>>, D::Error> {

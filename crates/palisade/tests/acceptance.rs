@@ -1,5 +1,5 @@
-//! What `docs/acceptance.md` promises, and the few requirements that no other test
-//! shows.
+//! Checks the claims of `docs/acceptance.md`, and tests the few requirements that no other test
+//! covers.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -28,7 +28,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// The rows of all tables: number, requirement, names of tests.
+/// The rows of all tables: number, requirement and names of its tests.
 fn rows() -> Vec<(String, Vec<String>)> {
     let text = fs::read_to_string(root().join("docs/acceptance.md")).unwrap();
     let is_row = |line: &&str| line.starts_with("| ") && !line.starts_with("| ---");
@@ -45,7 +45,7 @@ fn rows() -> Vec<(String, Vec<String>)> {
         .collect()
 }
 
-/// Files in which a test of this name may stand.
+/// Files that may contain a test of this name.
 fn files_of(name: &str) -> Vec<PathBuf> {
     let parts: Vec<&str> = name.split("::").collect();
     let (krate, modules) = (parts[0], &parts[1..parts.len() - 1]);
@@ -148,7 +148,8 @@ async fn a_decision_once_given_does_not_change() {
     for asked_before in [0, 10] {
         let bench = Bench::new();
         bench.admitted(facts, asked_before).await;
-        // Held by whoever renders it late, as a surface does that waits for a body.
+        // Held while the policy changes, as by a surface that waits for a body and renders the
+        // answer late.
         let held = Arc::new(bench.engine.check(&asked).await);
         let told = render(&held);
         bench.engine.reset(&asked).await.unwrap();
@@ -168,7 +169,7 @@ async fn g_budget_a_trusted_session_gets_one_level_less_and_never_below_the_floo
     let stranger = r#"{"ip":"203.0.113.1","account":"a"}"#;
     let trusted = r#"{"ip":"203.0.113.2","account":"a","device":{"fingerprint":"own",
         "confidence":"high","trusted":true}}"#;
-    // Far enough apart for every score to be gone.
+    // The failures are so far apart that every score has fallen to zero.
     for (flow, failures, apart, cooldown, levels) in [
         ("login", 20, 60 * MINUTE, 61 * MINUTE, ["L3", "L2"]),
         ("otp", 10, 120 * MINUTE, 121 * MINUTE, ["L4", "L3"]),

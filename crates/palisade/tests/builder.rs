@@ -1,4 +1,4 @@
-//! `Palisade::builder`: what it takes, what it refuses, and what it does by itself.
+//! `Palisade::builder`: its inputs, its errors and its defaults.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -27,7 +27,7 @@ async fn status(palisade: &Palisade) -> u16 {
     palisade.check(&facts()).await.decision.status
 }
 
-/// What the builder says when it refuses.
+/// The error of a builder, and its text.
 async fn refusal(builder: Builder) -> (BuildError, String) {
     let error = builder.start().await.expect_err("it is refused");
     let said = error.to_string();

@@ -1,6 +1,6 @@
-//! Every type that a user of the library touches first shows its use in an example that runs, or
-//! names the type whose example does. The programs of the crate's page, the README and the page
-//! about axum compile in a new crate as they stand.
+//! Checks that every type which users of the library meet first shows its use in an example that
+//! runs, or links to a type that does. The programs of the crate's page, the README and the page
+//! about axum compile in a new crate as they are.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -13,9 +13,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Modules that offer nothing but what users need.
+/// Modules whose every item is meant for users.
 const OFFERED_BY: [&str; 2] = ["lib.rs", "tower/mod.rs"];
-/// The first that one meets of modules that offer much more.
+/// The most important types of modules that offer much more.
 const BESIDES: [&str; 6] = [
     "EdgeConfig",
     "Observer",
@@ -24,14 +24,14 @@ const BESIDES: [&str; 6] = [
     "Tenants",
     "TokenVerifier",
 ];
-/// Types that are written elsewhere; others may be called alike.
+/// Types that are defined in other crates, where other types may have the same name.
 const ELSEWHERE: [(&str, &str); 1] = [("Verdict", "../../palisade-store/src/memory/limiter.rs")];
 
 fn source() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("src")
 }
 
-/// Every line of the library.
+/// All source lines of the library.
 fn lines() -> Vec<String> {
     let mut folders = vec![source()];
     let mut files = Vec::new();
@@ -52,11 +52,11 @@ fn lines_of(file: &Path) -> Vec<String> {
     text.lines().map(str::to_owned).collect()
 }
 
-/// The types that a module offers by `pub use`.
+/// The types that a module re-exports with `pub use`.
 fn offered(module: &str) -> Vec<String> {
     let text = fs::read_to_string(source().join(module)).unwrap();
     let uses = text.split("\npub use ").skip(1);
-    // The vocabulary of another crate: the examples of the engine use it.
+    // Types of the core are covered by the examples of the engine.
     let uses = uses.filter(|after| !after.starts_with("palisade_core"));
     let names = uses.flat_map(|after| {
         let list = after.split(';').next().unwrap_or_default();
@@ -66,7 +66,7 @@ fn offered(module: &str) -> Vec<String> {
     names.filter(is_type).map(str::to_owned).collect()
 }
 
-/// What the documentation says about a type.
+/// The doc comment of a type.
 fn documentation(lines: &[String], name: &str) -> Option<String> {
     let elsewhere = ELSEWHERE.iter().find(|(other, _)| *other == name);
     let elsewhere = elsewhere.map(|(_, file)| lines_of(&source().join(file)));
@@ -84,7 +84,7 @@ fn documentation(lines: &[String], name: &str) -> Option<String> {
     Some(said.join("\n"))
 }
 
-/// The types that it names in links.
+/// The types that a doc comment links to.
 fn named(documentation: &str) -> impl Iterator<Item = &str> {
     let links = documentation.split("[`").skip(1);
     links.filter_map(|link| Some(link.split_once('`')?.0))
@@ -111,7 +111,7 @@ fn repository() -> PathBuf {
     root.canonicalize().unwrap()
 }
 
-/// The blocks of this language on a page.
+/// The code blocks of a page in this language.
 fn blocks(page: &str, language: &str) -> Vec<String> {
     let text = fs::read_to_string(repository().join(page)).unwrap();
     let fence = format!("```{language}\n");
@@ -121,7 +121,7 @@ fn blocks(page: &str, language: &str) -> Vec<String> {
         .collect()
 }
 
-/// The programs on the crate's page, without the comment signs.
+/// The programs on the crate's page, without comment signs.
 fn crate_page() -> Vec<String> {
     let page = lines_of(&source().join("lib.rs"));
     let page = page.iter().map_while(|line| line.strip_prefix("//!"));
@@ -132,7 +132,7 @@ fn crate_page() -> Vec<String> {
     programs.map(|block| block.trim().to_owned()).collect()
 }
 
-/// The `[dependencies]` that a page shows, with this tree in the place of the published crate.
+/// The `[dependencies]` that a page shows, with paths of this tree instead of versions.
 fn dependencies(page: &str) -> String {
     let tables = blocks(page, "toml");
     let tables = tables
@@ -154,8 +154,8 @@ fn dependencies(page: &str) -> String {
         .fold(String::new(), |all, line| all + &here(line) + "\n")
 }
 
-/// Pastes each program into a new crate with the dependencies that `page` shows, and has it
-/// checked with the workspace's lock and target folder, so that little is compiled twice.
+/// Checks each program in a new crate with the dependencies that `page` shows. It uses the
+/// workspace's lock file and target folder, so that little is compiled twice.
 fn compile_as_pasted(page: &str, programs: &[String]) {
     let home = tempfile::tempdir().unwrap();
     let bins = home.path().join("src/bin");
@@ -200,7 +200,7 @@ fn n8_programs_of_the_page_about_axum_compile_as_pasted() {
     compile_as_pasted("docs/axum.md", &programs);
 }
 
-/// Rows of the table for users of governor whose call of ours the example does not make.
+/// Rows of the table for users of governor whose call of our API the example does not make.
 fn missing_rows(page: &str, example: &str) -> Vec<String> {
     let table = page.split_once("| governor | `palisade` |").unwrap().1;
     let rows = table

@@ -1,4 +1,4 @@
-//! Every link of the documentation leads somewhere, and every page is on the map.
+//! Checks that every link of the documentation leads somewhere and that every page is on the map.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -16,7 +16,7 @@ fn root() -> PathBuf {
         .unwrap()
 }
 
-/// All pages, without what tools have put beside them.
+/// All pages, without those that tools have generated.
 fn pages() -> Vec<PathBuf> {
     let mut found: Vec<PathBuf> = markdown(&root());
     for folder in [
@@ -53,7 +53,7 @@ fn markdown(folder: &Path) -> Vec<PathBuf> {
     entries(folder).into_iter().filter(is_page).collect()
 }
 
-/// The text without its code, where brackets mean something else.
+/// The text without its code, in which brackets have another meaning.
 fn prose(text: &str) -> String {
     let mut inside = false;
     let mut kept = String::new();
@@ -86,7 +86,7 @@ fn links(text: &str) -> Vec<String> {
         .collect()
 }
 
-/// The name of a heading in a link.
+/// The anchor of a heading.
 fn anchor(heading: &str) -> String {
     let kept = heading.trim().to_lowercase();
     kept.chars()
@@ -106,7 +106,7 @@ fn is_elsewhere(target: &str) -> bool {
     target.contains("://") || target.starts_with("mailto:")
 }
 
-/// What is wrong with a link of this page.
+/// The problem with a link of this page, if there is one.
 fn broken(page: &Path, target: &str) -> Option<String> {
     if is_elsewhere(target) {
         return None;
@@ -170,7 +170,7 @@ fn sources(folder: &str) -> String {
     text
 }
 
-/// The words between a prefix and the next quote, wherever the prefix stands.
+/// The texts between `prefix` and the next quote, for every occurrence of `prefix`.
 fn quoted<'a>(text: &'a str, prefix: &str) -> Vec<&'a str> {
     let after = text.split(prefix).skip(1);
     after.filter_map(|rest| rest.split('"').next()).collect()
@@ -250,7 +250,7 @@ fn a_link_that_leads_nowhere_is_found() {
     );
 }
 
-/// The files of one section's table in the architecture.
+/// The files in the table of one section of ARCHITECTURE.md.
 fn trail(text: &str, heading: &str) -> Vec<String> {
     let lines = text.lines().skip_while(|line| *line != heading);
     lines

@@ -1,5 +1,5 @@
-//! Budgets: costs in units of the policy's own, what is reserved and settled, and limits on
-//! what is in progress.
+//! Budgets: costs in units that the policy names, reservations and their settlement, and limits on
+//! concurrent work.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -19,6 +19,8 @@ mod concurrency;
 mod failures;
 #[path = "engine_budgets/settling.rs"]
 mod settling;
+#[path = "engine_budgets/thresholds.rs"]
+mod thresholds;
 #[path = "engine_budgets/units.rs"]
 mod units;
 
@@ -30,15 +32,33 @@ use engine_support::{Model, START, keyring, policy, render, request};
 use palisade::core::budget::Costs;
 use palisade::core::time::{Clock, SECOND};
 use palisade::core::{PolicySet, RequestFacts};
-use palisade::engine::{ExtendAnswer, Held, Hold, ReserveAnswer, Settlement};
+use palisade::engine::{
+    ExtendAnswer, Held, Hold, ModeChange, Observer, ReachedThreshold, ReserveAnswer, Seen,
+    Settlement,
+};
 use palisade::store::Store;
 use palisade::{Engine, EngineConfig, VirtualClock};
 use palisade_policy::Env;
+use parking_lot::Mutex;
 use serde_json::Value;
 
-/// Engines that share a store, and one clock for all.
+/// The thresholds that were told: limit, share, used.
+#[derive(Default)]
+struct ToldThresholds(Mutex<Vec<(String, String, u64)>>);
+
+impl Observer for ToldThresholds {
+    fn decided(&self, _seen: &Seen<'_>) {}
+    fn failure(&self, _change: &ModeChange<'_>) {}
+    fn threshold(&self, reached: &ReachedThreshold) {
+        let told = (reached.limit.to_string(), reached.share(), reached.used);
+        self.0.lock().push(told);
+    }
+}
+
+/// Engines that share a store and a clock.
 struct Nodes {
     engines: Vec<Engine>,
+    thresholds: Arc<ToldThresholds>,
     clock: Arc<VirtualClock>,
 }
 
@@ -48,8 +68,10 @@ impl Nodes {
         let time: Arc<dyn Clock> = Arc::<VirtualClock>::clone(&clock);
         let store: Arc<dyn Store> = Arc::new(Shared(Arc::new(Model::new(Arc::clone(&time)))));
         let text = format!("[policy]\ndefaults = false\n{limits}");
+        let thresholds = Arc::new(ToldThresholds::default());
         let engine = |_| {
             let config = EngineConfig {
+                observer: Arc::<ToldThresholds>::clone(&thresholds),
                 policy: policy(&text, &Env::default()),
                 ..EngineConfig::new(
                     Arc::clone(&store),
@@ -62,6 +84,7 @@ impl Nodes {
         };
         Self {
             engines: (0..count).map(engine).collect(),
+            thresholds,
             clock,
         }
     }
@@ -109,7 +132,7 @@ impl Nodes {
         extended.await.unwrap()
     }
 
-    /// What is left of a limit in `unit`, by a look that takes nothing.
+    /// Remaining units of a limit in `unit`, found by a peek.
     async fn left(&self, node: usize, limit: &str, unit: &str) -> u64 {
         let found = self.engines[node].peek(&asking(&[(unit, 1)])).await;
         let mut limits = found.decision.limits.iter();
@@ -128,7 +151,7 @@ fn asking(amounts: &[(&str, u64)]) -> RequestFacts {
     facts
 }
 
-/// A minute of requests and of tokens for each organisation.
+/// Limits of requests and of tokens per minute, for each organisation.
 const POLICY: &str = r#"
 [[limit]]
 name = "requests-per-org"

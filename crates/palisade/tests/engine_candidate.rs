@@ -1,4 +1,4 @@
-//! A candidate policy decides beside the live one and binds nobody (L-CANDIDATE).
+//! A candidate policy is decided beside the live one and has no effect on answers (L-CANDIDATE).
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -17,7 +17,7 @@ use palisade::core::time::SECOND;
 use palisade::engine::{CandidateReport, Comparison, DescriptorAnswer, Operator, ResetSelector};
 use palisade_policy::{CandidateBundle, Env, Overrides};
 
-/// A policy with one limit by address on everything, in place of the embedded one.
+/// A policy with a single limit, by address, instead of the built-in one.
 fn only(rate: &str) -> String {
     format!(
         "[policy]\ndefaults = false\n[[route]]\npath = \"/*\"\nclass = \"all\"\n\
@@ -108,7 +108,7 @@ async fn l_candidate_keeps_its_counts_when_it_is_replaced_and_compares_anew() {
     assert_eq!(report(&bench).verdicts.newly_denied, 1);
     bench.engine.set_candidate(Some(&candidate(&only("3/min"))));
     assert_eq!(report(&bench).verdicts.differ(), 0);
-    // Two were used under the one before: one is left of three.
+    // Two units were used under the previous candidate, so one of three is left.
     bench.admitted(&get("192.0.2.1"), 2).await;
     assert_eq!(report(&bench).verdicts.newly_denied, 1);
     bench.engine.set_candidate(None);
@@ -172,7 +172,7 @@ async fn l_candidate_has_a_bound_of_its_own() {
     }
     let report = report(&bench);
     assert!(report.keys <= 1000, "{}", report.keys);
-    // Who finds no room shares a bucket, under the candidate alone.
+    // Under the candidate only, callers beyond its bound on keys share a bucket.
     assert!(report.overflowed >= 2000, "{}", report.overflowed);
     assert!(report.verdicts.newly_denied > 1900, "{report:?}");
     let decided = bench.heard.decided.lock();
@@ -182,7 +182,7 @@ async fn l_candidate_has_a_bound_of_its_own() {
     );
 }
 
-/// Requests of a domain by its only entry.
+/// A limit of a domain by its only entry.
 fn edge(rate: &str) -> String {
     format!(
         "[policy]\ndefaults = false\n[rls]\nrefunds = true\n\
@@ -191,7 +191,7 @@ fn edge(rate: &str) -> String {
     )
 }
 
-/// A call about one address, of so many hits; fewer than none give back.
+/// A call about one address with `hits`; a negative number is a refund.
 async fn call(bench: &Bench, hits: i64) -> DescriptorAnswer {
     let line = format!(
         r#"{{"at":"2026-01-01T00:00:00Z","op":"rls","domain":"edge","descriptors":[{{"entries":[{{"key":"ip","value":"192.0.2.1"}}],"hits":{hits}}}]}}"#
@@ -244,7 +244,7 @@ async fn l_candidate_hits_that_a_call_gives_back_go_back_to_both() {
     assert!(call(&bench, 1).await.candidate.is_some(), "two are used");
 }
 
-/// A check that both allow, and its receipt.
+/// Makes a check that both policies allow, and returns its receipt.
 async fn charged(bench: &Bench) -> String {
     let mut facts = request(&get("192.0.2.1"));
     facts.receipt = true;
@@ -289,13 +289,13 @@ async fn l_candidate_what_is_given_back_by_facts_goes_back_to_both() {
     assert!(bench.engine.check(&facts).await.candidate.is_some());
 }
 
-/// One recorded event.
+/// One event of the recorded traffic.
 enum Event {
     Request(Box<RequestFacts>),
     Guard(GuardOp, Box<GuardFacts>),
 }
 
-/// Requests and logins of a few callers, some of them too many.
+/// Requests and logins of a few callers, some of them beyond their limits.
 fn traffic() -> Vec<(u64, Event)> {
     let mut seed = 7_u64;
     let mut next = move |bound: u64| {
@@ -335,7 +335,7 @@ fn traffic() -> Vec<(u64, Event)> {
     all
 }
 
-/// Runs the traffic; the decision of each event, and what the candidate said to it.
+/// Runs the traffic. Returns each event's decision and its comparison with the candidate.
 async fn run(bench: &Bench) -> Vec<(String, Option<Comparison>)> {
     let mut told = Vec::new();
     for (at, event) in traffic() {
@@ -358,7 +358,7 @@ async fn l_candidate_predicts_every_decision_of_the_promoted_policy() {
                         [guard.login]\nowner_lane = \"known\"\n";
     let before = bench("", NEXT);
     let live = run(&before).await;
-    // What was predicted is what the promoted policy answers to the same traffic.
+    // The promoted policy decides the same traffic as it was predicted to.
     let promoted = Bench::with(NEXT);
     promoted.engine.set_candidate(Some(&candidate("")));
     let after = run(&promoted).await;
@@ -372,7 +372,7 @@ async fn l_candidate_predicts_every_decision_of_the_promoted_policy() {
         };
         assert_eq!(*predicted, expected, "event {n}: {was} became {is}");
         changes += usize::from(predicted.is_some());
-        // And promoting back predicts what it was.
+        // Promoting the old policy again predicts the old decisions.
         assert_eq!(predicted.is_some(), back.is_some(), "event {n}");
     }
     let report = report(&before);

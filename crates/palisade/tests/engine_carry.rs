@@ -1,4 +1,4 @@
-//! F-CARRY: however many outages a day has, they grant no long window anew.
+//! F-CARRY: repeated outages within a day do not grant a long window anew.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -79,7 +79,7 @@ impl Node {
         passed
     }
 
-    /// What passes in an outage of 30 s, after which the store answers again.
+    /// Number of requests admitted in an outage of 30 s, after which the store answers again.
     async fn outage(&self, count: usize) -> usize {
         self.store(StoreState::Down);
         let passed = self.passed(count).await;
@@ -143,7 +143,7 @@ async fn f_carry_a_token_bucket_refills_in_an_outage() {
     assert_eq!(node.outage(10).await, 0);
     node.store(StoreState::Down);
     node.sleep(9 * MINUTE).await;
-    // 10 min 30 s after the last one that the store admitted.
+    // 10 min 30 s after the last admission by the store.
     assert_eq!(node.passed(30).await, 10);
 }
 

@@ -1,4 +1,4 @@
-//! Many tasks and several nodes at once: nothing over-admitted, nothing lost.
+//! Many tasks and several nodes at once: no over-admission and no lost update.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -39,7 +39,7 @@ impl Cluster {
         let node = |_| {
             let config = EngineConfig {
                 policy: Arc::clone(&policy),
-                // Nobody is to be refused here because the machine is busy.
+                // Long, so that no request is refused because the machine is busy.
                 deadline: Duration::from_secs(60),
                 ..EngineConfig::new(
                     Arc::new(store.clone()),

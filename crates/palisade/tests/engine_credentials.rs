@@ -1,4 +1,4 @@
-//! API keys and OAuth clients that operators register, on two nodes of one store.
+//! API keys and OAuth clients registered by operators, on two nodes that share a store.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -141,7 +141,7 @@ async fn q_keys_rotation_keeps_usage_and_the_old_secret_until_the_overlap_ends()
     nodes.two.refresh_credentials().await.unwrap();
     assert_eq!(status(&nodes.two, &first.api_key).await, 200);
     assert_eq!(status(&nodes.two, &second.api_key).await, 200);
-    // Three were the quota of both together.
+    // Both secrets of the key together had a quota of three.
     assert_eq!(status(&nodes.one, &second.api_key).await, 429);
     let usage = nodes.one.quota(&hash_api_key(&second.api_key)).await;
     assert_eq!(usage.unwrap().quota_used, 3);
@@ -301,7 +301,7 @@ async fn q_keys_of_the_source_bind_and_go_with_it() {
     assert_eq!(status(&nodes.one, "of-the-source").await, 200);
     let found = nodes.one.api_keys(None, 10, Some(&hash[..8]));
     assert_eq!(found.keys[0].origin, "source");
-    // The file registers the same client: it binds.
+    // The file registers the same client and takes precedence.
     assert_eq!(nodes.one.policy().client_type("spa"), ClientType::Public);
     let listed = nodes.one.clients(None, 10).clients;
     let shown: Vec<_> = listed

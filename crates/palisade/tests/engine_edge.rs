@@ -1,5 +1,5 @@
-//! I-JWT and I-COST as a caller of the engine sees them: what a guessed token counts as,
-//! and what is refused before it has cost anything.
+//! I-JWT and I-COST at the engine's interface: how a guessed token is counted, and what is refused
+//! before it costs anything.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -143,7 +143,7 @@ async fn i_cost_an_allowlisted_address_is_heard_and_shed_load_is_not() {
     assert_eq!(shed.decision.status, 503);
 }
 
-/// An engine on a store that others share, with five a minute for each address.
+/// An engine on a shared store, with five requests a minute for each address.
 fn shared(accuracy: &str) -> (Engine, Arc<FaultStore>, Arc<VirtualClock>) {
     let clock = Arc::new(VirtualClock::at(START));
     let time: Arc<dyn Clock> = Arc::<VirtualClock>::clone(&clock);
@@ -191,7 +191,7 @@ async fn i_cost_in_an_outage_the_counters_that_stand_in_are_asked_beforehand() {
     for accuracy in ACCURACIES {
         let (engine, store, _) = shared(accuracy);
         store.set(StoreState::Down);
-        // Of a local limit the store hears nothing; these open the breaker.
+        // A local limit makes no store calls; these requests open the breaker.
         for address in 1..=5 {
             let other = READ.replace("203.0.113.1", &format!("198.51.100.{address}"));
             engine.check_keyed(&[keyed(&other)]).await;

@@ -1,4 +1,4 @@
-//! F-FALLBACK: an outage is never laxer than the policy (D32), whatever the policy says.
+//! F-FALLBACK: an outage is never laxer than the policy (D32), for any policy.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -128,7 +128,7 @@ fn facts(cost: u32, is_tenant: bool, layers: Layers) -> RequestFacts {
     }
 }
 
-/// One admission, and whether the store was away by then.
+/// One admission, and whether it was in the outage.
 #[derive(Clone, Copy, Debug)]
 struct Hit {
     at: Micros,
@@ -136,7 +136,7 @@ struct Hit {
     in_outage: bool,
 }
 
-/// The most that a bucket may admit between two of its hits.
+/// The most that a bucket may admit in the time between two of its hits.
 fn most(spec: &BucketSpec, from: Micros, to: Micros) -> Option<u64> {
     let window = spec.window_us();
     let limit = u64::from(spec.limit());
@@ -152,7 +152,7 @@ fn most(spec: &BucketSpec, from: Micros, to: Micros) -> Option<u64> {
     }
 }
 
-/// The first slice of hits that is more than the bucket allows.
+/// The first run of hits that exceeds the bucket's limit.
 fn excess(spec: &BucketSpec, hits: &[Hit]) -> Option<String> {
     for (index, first) in hits.iter().enumerate() {
         let mut sum = 0;
@@ -193,7 +193,8 @@ impl Bench {
         }
     }
 
-    /// Requests after gaps in milliseconds, the first few while the store answers.
+    /// Sends requests after gaps in milliseconds, the first `healthy` of them while the store
+    /// answers.
     async fn admitted(&self, facts: &RequestFacts, gaps: &[u64], healthy: usize) -> Vec<Hit> {
         let mut hits = Vec::new();
         for (index, gap) in gaps.iter().enumerate() {
@@ -213,7 +214,7 @@ impl Bench {
         hits
     }
 
-    /// Every bucket of the request: what the policy would not have admitted.
+    /// For every bucket of the request, the admissions that the policy would have refused.
     fn violations(&self, facts: &RequestFacts, hits: &[Hit]) -> Vec<String> {
         let ring = keyring();
         let plan = resolve(&self.policy, None, &ring, facts, |_| None);
@@ -232,7 +233,7 @@ impl Bench {
                 let is_throttle = charge.limit.def.throttle;
                 let counted: Vec<Hit> = hits
                     .iter()
-                    // What a shared bucket counted before is out of reach in an outage.
+                    // In an outage the earlier count of a shared bucket is not available.
                     .filter(|hit| is_local || hit.in_outage)
                     .map(|hit| Hit {
                         cost: if is_throttle {
@@ -278,7 +279,7 @@ proptest! {
     }
 }
 
-/// The store is away and the breaker of limits open.
+/// A bench whose store is down and whose breaker of limits is open.
 async fn in_outage(text: &str) -> engine_support::Bench {
     let bench = engine_support::Bench::with(text);
     bench.store(palisade::cases::StoreState::Down);

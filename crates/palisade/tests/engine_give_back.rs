@@ -1,4 +1,4 @@
-//! L-GIVE-BACK: what goes back to a bucket never admits one too many, whoever returns it
+//! L-GIVE-BACK: a return to a bucket never leads to one admission too many, whichever node makes it
 //! and however late.
 #![allow(
     clippy::unwrap_used,
@@ -24,7 +24,7 @@ use palisade_policy::Env;
 
 const MS: u64 = 1_000;
 
-/// Engines that share a store, and one clock for all.
+/// Engines that share a store and a clock.
 struct Nodes {
     engines: Vec<Engine>,
     clock: Arc<VirtualClock>,
@@ -68,7 +68,7 @@ impl Nodes {
         admitted
     }
 
-    /// Checks once and asks for the receipt.
+    /// Checks once, and returns the receipt.
     async fn charged(&self, node: usize, ip: u8) -> String {
         let mut facts = request(&facts(ip));
         facts.receipt = true;

@@ -1,5 +1,4 @@
-//! Lockout, uniform answers and failure modes of guard commands, as a caller of the
-//! engine sees them.
+//! Lockout, uniform answers and failure modes of guard commands, at the engine's interface.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -17,7 +16,7 @@ use palisade::core::facts::{GuardOp, Id};
 use palisade::core::time::{HOUR, MINUTE, SECOND};
 use serde_json::{Value, json};
 
-/// A login attempt of a user whose account the guard is not to block.
+/// A login attempt of a user name on an account that the guard has no reason to block.
 fn user(ip: &str, account: &str, username: &str) -> String {
     format!(
         r#"{{"ip":"{ip}","account":"{account}","username":"{username}","user_agent":"Firefox/124.0",
@@ -236,7 +235,7 @@ async fn a_shared_failures_of_login_and_otp_count_together_and_a_success_clears_
     assert_eq!(tenth["rule"], "A-HARD", "the day's count goes on");
 }
 
-/// The bytes a client could compare, request id and timestamps aside.
+/// The answer without its request id and timestamps, for comparisons that a client could make.
 fn bytes(mut answer: Value) -> String {
     if let Some(body) = answer["body"].as_object_mut() {
         body.remove("timestamp");
@@ -492,7 +491,7 @@ async fn f_fallback_each_class_has_its_own_and_none_is_unlimited() {
     );
     assert_eq!(closed["body"]["code"], "throttling.enforcement_degraded");
     assert_eq!(bench.admitted(&of("GET", "/things", ""), 200).await, 50);
-    // Of another address: the requests before count in this one's own limits, too.
+    // From another address, because the requests before count in the first one's own limits, too.
     let tenant = of("GET", "/things", r#","org":"o-1""#).replace("203.0.113.1", "203.0.113.2");
     assert_eq!(bench.admitted(&tenant, 200).await, 50, "a burst of 50");
     bench.sleep(10 * SECOND).await;

@@ -1,5 +1,4 @@
-//! Shadow mode, pending attempts, trust and wide sprays, as a caller of the engine sees
-//! them.
+//! Shadow mode, pending attempts, trust and wide sprays, at the engine's interface.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -74,12 +73,12 @@ async fn shadow_lets_pass_shows_what_would_have_been_and_learns_the_device() {
         (&shadow["decision"], &shadow["level"], &shadow["rule"]),
         (&json!("hard_block"), &json!("L2"), &json!("G-THRESHOLD"))
     );
-    // A success that a block would have refused is learnt from all the same.
+    // In shadow mode a success is recorded even if the block would have refused the attempt.
     bench.guard("login.success", &facts).await;
     bench.sleep(2 * MINUTE).await;
     let failed = bench.guard("login.failure", &facts).await;
     assert_eq!(failed["shadow"]["decision"], "allow", "known now: K5 +2");
-    // Flows are apart: one-time codes are enforced.
+    // Each flow has its own mode: one-time codes are enforced.
     for _ in 0..2 {
         bench.guard("otp.failure", &facts).await;
     }
@@ -134,7 +133,7 @@ fn named(ip: &str, name: &str) -> Value {
     facts
 }
 
-/// Without the guard, whose own blocks would refuse the same attempts.
+/// A bench without the guard, whose blocks would refuse the same attempts.
 async fn lockout_bench(more: &str) -> Bench {
     Bench::with(&format!(
         "[guard.login]\nenabled = false\n[guard.otp]\nenabled = false\n{more}"
@@ -148,7 +147,7 @@ async fn fail(bench: &Bench, times: usize) {
     }
 }
 
-/// Takes the store away and opens the breaker of both flows.
+/// Makes the store unavailable and opens the breakers of both flows.
 async fn lose_the_store(bench: &Bench) {
     bench.store(palisade::cases::StoreState::Down);
     for op in ["login.check", "otp.check"] {

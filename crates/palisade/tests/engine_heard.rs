@@ -1,5 +1,5 @@
-//! Every change of mode is heard: in the audit, in the log with its reason, in the
-//! metrics and on the health page.
+//! Every change of mode is reported: in the audit, in the log with its reason, in the metrics and
+//! on the health page.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -35,7 +35,7 @@ use parking_lot::Mutex;
 use serde_json::Value;
 use tracing_subscriber::fmt::MakeWriter;
 
-/// Lines in memory: of the audit, or of the log.
+/// Lines of the audit or the log, kept in memory.
 #[derive(Clone, Default)]
 struct Lines(Arc<Mutex<Vec<u8>>>);
 
@@ -137,7 +137,7 @@ impl Heard {
         self.clock.advance_to(until);
     }
 
-    /// A record as it is in the store.
+    /// A record in the store.
     async fn stored(&self, key: RecordKey) -> Option<Record> {
         let mut loaded = self.store.load(&[key]).await.unwrap();
         loaded.records.remove(0)
@@ -148,7 +148,7 @@ impl Heard {
         *answer.unwrap().decision
     }
 
-    /// Three failed logins, and a store that is back at once.
+    /// Makes three logins fail for lack of the store, which then answers again at once.
     async fn outage(&self) {
         self.store.set(StoreState::Down);
         for _ in 0..3 {
@@ -157,7 +157,7 @@ impl Heard {
         self.store.set(StoreState::Up);
     }
 
-    /// Audit events about a policy's mode, with their reasons.
+    /// The audit events about a policy's mode, with their reasons.
     fn told(&self, policy: &str) -> Vec<(String, Option<String>)> {
         assert!(self.audit.flush(Duration::from_secs(10)));
         let text = |value: &Value| value.as_str().map(str::to_owned);
@@ -175,7 +175,7 @@ impl Heard {
             .collect()
     }
 
-    /// The log's lines with this event.
+    /// The log lines with this event.
     fn logged(&self, event: &str) -> Vec<Value> {
         let lines = self.log.json().into_iter();
         lines
@@ -368,7 +368,7 @@ async fn x11_fallback_counters_move_and_the_log_says_unavailable_once_per_change
     assert_eq!(unavailable().len(), 2, "the next outage is another change");
 }
 
-/// A record of this kind that nobody can read.
+/// Replaces a record of this kind by bytes that cannot be read.
 async fn spoil(heard: &Heard, kind: RecordKind, bytes: Vec<u8>) -> RecordKey {
     let keys = heard.engine.records_of(&facts());
     let key = *keys.iter().find(|key| key.kind == kind).unwrap();
@@ -398,7 +398,7 @@ async fn f_corrupt_and_f_version_let_heavy_hits_through_behind_the_caps() {
     }
 }
 
-/// As an older node meets what newer ones write while nodes are upgraded one after another.
+/// During a rolling upgrade an older node meets records that newer nodes wrote.
 #[tokio::test]
 async fn f_version_a_login_fails_closed_until_the_record_can_be_read_and_loses_nothing() {
     let heard = Heard::new();
@@ -438,8 +438,9 @@ async fn f_version_a_login_fails_closed_until_the_record_can_be_read_and_loses_n
     assert_eq!(heard.login().await.reasons, blocked.reasons);
 }
 
-/// On a store that is asked without leave while it answers, the breaker opens after as many
-/// failures in a row as on any other, and a success between them starts the row anew.
+/// On a store that answers synchronously, calls skip the breaker while the store is well. The
+/// breaker still opens after the same number of consecutive failures, and a success in between
+/// resets the count.
 #[tokio::test(start_paused = true)]
 async fn f_fallback_a_store_in_this_process_trips_after_as_many_failures_in_a_row() {
     async fn modes(store: impl Store, clock: Arc<VirtualClock>) -> Vec<(Mode, usize)> {
@@ -488,7 +489,7 @@ async fn f_fallback_a_store_in_this_process_trips_after_as_many_failures_in_a_ro
     assert_eq!(modes(memory, here).await, modes(model, there).await);
 }
 
-/// Whether each call of the store was measured.
+/// For each store call, whether it was measured.
 #[derive(Default)]
 struct Measured(Mutex<Vec<bool>>);
 
@@ -502,8 +503,8 @@ impl Observer for Measured {
     }
 }
 
-/// Most decisions on a store in this process are made at once, and those count as calls, too:
-/// each request is one call, and every eighth is measured.
+/// Most decisions on a synchronous store skip the breaker, but they count as calls, too: each
+/// request is one call, and every eighth is measured.
 #[tokio::test]
 async fn f_heard_one_call_in_eight_of_a_store_in_this_process_is_measured() {
     let clock: Arc<dyn Clock> = Arc::new(VirtualClock::at(START));
@@ -523,7 +524,7 @@ async fn f_heard_one_call_in_eight_of_a_store_in_this_process_is_measured() {
     }
     let calls = measured.0.lock();
     assert_eq!(calls.len(), 40);
-    // The first ones show that the store answers.
+    // The first calls are all measured, because the store has yet to prove that it answers.
     let settled = calls.iter().position(|is_measured| !is_measured).unwrap();
     let rest = &calls[settled..];
     let turns: Vec<usize> = (0..rest.len()).filter(|call| rest[*call]).collect();

@@ -1,5 +1,5 @@
-//! Leased limits and the task that keeps them supplied: when the store is asked, by
-//! whom, and what goes back to it.
+//! Leased limits and the task that supplies them: when and by whom the store is called, and what is
+//! returned to it.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -26,7 +26,7 @@ use palisade::engine::{DescriptorAnswer, Verdict};
 use palisade::{Engine, EngineConfig, VirtualClock};
 use palisade_policy::Env;
 
-/// A batch is at most 20 tokens, kept for 100 ms.
+/// A batch has at most 20 tokens and is kept for 100 ms.
 const SHARED: &str = "[policy]\ndefaults = false\n[[limit]]\nname = \"shared\"\nby = []\n\
     rate = \"1000/min\"\naccuracy = \"leased\"\n";
 const MS: u64 = 1_000;
@@ -79,7 +79,7 @@ impl Bench {
         bench
     }
 
-    /// Lets the other tasks do what they can, twice as long as a sweep is away.
+    /// Lets the other tasks run, for twice the interval of a sweep.
     async fn settle(&self) {
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
@@ -101,7 +101,7 @@ impl Bench {
         admitted
     }
 
-    /// What the store counts.
+    /// Use of the bucket according to the store.
     async fn used(&self) -> u64 {
         let facts = r#"{"ip":"203.0.113.1","method":"GET","path":"/x"}"#;
         let decision = self.engine.peek(&request(facts)).await.decision;
@@ -121,7 +121,7 @@ impl Bench {
         self.store.set(door);
     }
 
-    /// A batch of 20 of which four are left, so that the next one is due.
+    /// Leaves four tokens of a batch of 20, so that the next batch is due.
     async fn run_low(&self) {
         assert_eq!(self.admitted(18).await, 18);
     }
@@ -140,7 +140,7 @@ async fn l_atomic_a_busy_lease_is_refilled_before_it_is_empty() {
     }
     let asked = bench.asked();
     let (first, rest) = asked.split_at(2);
-    // The first takes what it uses; the second, at once after it, shows a rate.
+    // The first request takes what it uses. The second one, immediately after it, shows a rate.
     assert_eq!(first, [charge(By::Request, 1), charge(By::Request, 20)]);
     assert!(rest.len() >= 9, "{} calls", rest.len());
     for asked in rest {
@@ -186,7 +186,7 @@ async fn l_atomic_a_request_that_finds_nothing_left_does_not_wait_for_a_refill()
     assert_eq!(bench.asked()[2..], expected);
     bench.door(Door::Open);
     bench.settle().await;
-    // Of the two batches one goes back whole or in part: nothing is kept twice.
+    // One of the two batches is returned, whole or in part: no token is kept twice.
     bench.engine.return_leases().await;
     assert_eq!(bench.used().await, 18 + 5);
 }
@@ -230,7 +230,7 @@ async fn l_atomic_the_only_token_of_a_denied_request_goes_back_though_nobody_com
     let bench = Bench::supplied_by(&format!("{SHARED}{one}")).await;
     assert_eq!(bench.admitted(1).await, 1);
     bench.clock.advance(SECOND);
-    // Somebody else, a moment before: the shared bucket gets a lease, of one token.
+    // Another caller, a moment earlier: the shared bucket gets a lease of one token.
     let other = request(r#"{"ip":"203.0.113.2","method":"GET","path":"/x"}"#);
     let check = lease_support::by_a_request(bench.engine.check(&other));
     assert!(check.await.decision.is_allowed());
@@ -312,8 +312,7 @@ async fn l_atomic_without_a_task_the_request_refills() {
     assert_eq!(bench.asked(), expected);
 }
 
-/// What a lease can hold is less than the burst; a cost between the two must not
-/// become tokens.
+/// A lease can hold less than the burst. A cost between the two must not become tokens.
 #[tokio::test(start_paused = true)]
 async fn l_cost_a_cost_that_no_lease_can_hold_is_denied() {
     let bench = Bench::new(
@@ -356,14 +355,14 @@ async fn f_conflict_who_waits_too_long_for_a_token_is_refused_and_counted_nowher
     }
 }
 
-/// A call of an Envoy rate-limit service about these descriptors, in order.
+/// A call of Envoy about these descriptors, in order.
 async fn call(engine: &Engine, keys: &[&str]) -> DescriptorAnswer {
     let descriptors = keys.iter().map(|key| Descriptor::new([(*key, "x")]));
     let facts = DescriptorFacts::new("edge", descriptors.collect()).unwrap();
     engine.check_descriptors(&facts).await
 }
 
-/// A limit of `edge` that answers `key`.
+/// A limit of the domain `edge` for descriptors with `key`.
 fn of_edge(key: &str, rest: &str) -> String {
     format!(
         "[[limit]]\nname = \"{key}\"\ndomain = \"edge\"\n\

@@ -1,5 +1,4 @@
-//! Limits, tenancy, quotas and the allowlist, as a caller of the engine sees them
-//! under the default policy.
+//! Limits, tenancy, quotas and the allowlist, at the engine's interface, under the default policy.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -1,7 +1,7 @@
 //! Three nodes on one real Redis, Redis Cluster or Postgres.
 //!
-//! Five seconds of load offer at least 10,000 decisions a second to each store through
-//! three nodes, and fail if one too many was admitted, or if less was offered. For longer:
+//! A flood of five seconds offers at least 10,000 decisions a second to each store through three
+//! nodes. It fails if one request too many was admitted, or if less was offered. For a longer one:
 //! `PALISADE_LOAD_SECONDS=30 cargo test --release -p palisade --test engine_nodes load --
 //! --nocapture`.
 #![allow(
@@ -73,7 +73,7 @@ async fn failure(engine: &Engine, account: &str) -> Decision {
     *answer.unwrap().decision
 }
 
-/// Every node in turn.
+/// One failure on every node in turn.
 async fn failures(nodes: &Nodes, account: &str, count: usize) -> Vec<Decision> {
     let mut answers = Vec::new();
     for engine in nodes.engines.iter().cycle().take(count) {
@@ -82,7 +82,7 @@ async fn failures(nodes: &Nodes, account: &str, count: usize) -> Vec<Decision> {
     answers
 }
 
-/// Limits, quotas and guard are those of one node, at the store's time.
+/// Limits, quotas and guard behave like those of a single node, by the store's time.
 async fn apart(nodes: Nodes) {
     let real = palisade::SystemClock::new();
     let begun = real.now();
@@ -127,7 +127,7 @@ async fn f_clock_nodes_an_hour_apart_on_postgres() {
     apart(postgres(&config, &quota(), &StoreTime::Server, &APART).await).await;
 }
 
-/// Requests, failures, looks over two hours of the store's time.
+/// Makes requests, failures and peeks over two hours of the store's time.
 async fn scripted(nodes: &Nodes, clock: &VirtualClock) -> Vec<Decision> {
     let mut answers = Vec::new();
     for (step, engine) in (0..40).zip(nodes.engines.iter().cycle()) {
@@ -175,7 +175,7 @@ async fn allowed_for_a_while(nodes: &Nodes, clock: &VirtualClock) {
         reason: "a test".to_owned(),
         expires_at: Some(expires_at),
     };
-    // One node's clock is past it, another's is not even near.
+    // One node's clock is past that instant, another's is far before it.
     let until = clock.now().plus(10 * SECOND);
     let added = nodes.engines[2].allowlist_add(entry(until)).await;
     assert_eq!(added.unwrap().expires_at, Some(until));
@@ -207,8 +207,8 @@ async fn w_expiry_an_entry_ends_by_the_stores_clock_on_postgres() {
 
 // ---------------------------------------------------------------- one account, three nodes
 
-/// No update is lost: the answers, in the order of the account's revisions, are those
-/// of the pure rules one after the other. What could not be written was refused.
+/// No update is lost: sorted by the account's revisions, the answers are those of the pure rules
+/// applied one after the other. Commands that could not write were refused.
 async fn attacked(nodes: Nodes) {
     let answers = attack(&nodes.engines, 64, 40, || ()).await;
     assert_eq!(answers.len(), 2_560);
@@ -257,7 +257,7 @@ async fn reset(nodes: &Nodes, by: usize) {
     admin.reset(&[caller()], "a test").await.unwrap();
 }
 
-/// All five are used and every node knows it.
+/// Uses all five units, so that every node remembers a denial.
 async fn exhaust(nodes: &Nodes) {
     nodes
         .engines
@@ -297,7 +297,7 @@ async fn told_by_others(nodes: &Nodes) {
     }
 }
 
-/// How long until every node admits the caller, following the store by itself.
+/// Time until every node, which follows the store by itself, admits the caller.
 async fn until_admitted(nodes: &Nodes) -> Duration {
     let begun = Instant::now();
     for engine in &nodes.engines {
@@ -309,8 +309,8 @@ async fn until_admitted(nodes: &Nodes) -> Duration {
     begun.elapsed()
 }
 
-/// Two of the five are given back by node 0: one by its receipt, one as a correction without
-/// one. The others hear of it and admit as many, not more.
+/// Node 0 gives two of the five back: one by its receipt, one as a correction without a receipt.
+/// The other nodes learn of it and admit as many, not more.
 async fn refunded(nodes: &Nodes) {
     exhaust(nodes).await;
     reset(nodes, 0).await;
@@ -339,7 +339,8 @@ async fn refunded(nodes: &Nodes) {
     assert_eq!(nodes.store_calls(), calls, "nothing new to tell");
 }
 
-/// Within a second on a machine that is not too busy: the best of some tries counts.
+/// A refund is known to other nodes within a second. The best of several tries counts, because the
+/// machine may be busy.
 async fn within_a_second(nodes: &Nodes) {
     let follow = |engine: &Arc<Engine>| {
         let engine = Arc::clone(engine);
@@ -412,7 +413,7 @@ async fn x5_a_refund_reaches_every_node_of_a_cluster() {
     within_a_second(&nodes).await;
 }
 
-/// Tenants' policies of which nothing is known but how often they were asked for again.
+/// A source of tenants' policies that only counts how often it was asked to refresh.
 #[derive(Default)]
 struct AskedAgain(AtomicUsize);
 
@@ -472,11 +473,11 @@ fn left(decision: &Decision, name: &str) -> u64 {
     found.unwrap().remaining
 }
 
-/// L-ATOMIC: what one bucket denies is not taken from the other, on any node.
+/// L-ATOMIC: if one bucket denies, nothing is taken from the other, on any node.
 async fn all_or_nothing(nodes: &Nodes) {
     assert_eq!(nodes.admitted(MEMBER, 5).await, 5);
     for _ in 0..10 {
-        // Every denial is the store's own.
+        // Every denial is made by the store and not from memory.
         nodes
             .engines
             .iter()
@@ -511,7 +512,7 @@ const BOTH: &str = "[policy]\ndefaults = false\n\
     [[limit]]\nname = \"instance\"\nby = [\"ip\"]\nrate = \"100/min\"\naccuracy = \"local\"\n\
     [[limit]]\nname = \"shared\"\nby = [\"ip\"]\nrate = \"250/min\"\n";
 
-/// Every node offers far more than its own hundred, all at once.
+/// Every node is offered far more than its limit of a hundred, all at once.
 async fn offered_at_once(nodes: &Nodes) -> Vec<usize> {
     let offer = |engine: &Arc<Engine>| {
         let engine = Arc::clone(engine);

@@ -1,4 +1,5 @@
-//! What operators see and do: quotas, resets, the allowlist, tiers, on two nodes of one store.
+//! Operators' views and changes: quotas, resets, the allowlist, tiers, on two nodes that share a
+//! store.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -29,7 +30,7 @@ use palisade::store::model::ModelStore;
 use palisade::{Engine, EngineConfig, VirtualClock};
 use parking_lot::Mutex;
 
-/// Remembers what operators did.
+/// Remembers the changes that operators made.
 #[derive(Default)]
 struct Heard(Mutex<Vec<String>>);
 
@@ -52,6 +53,7 @@ impl Observer for Heard {
             Change::ApiKey { what, .. } => format!("key {what:?}"),
             Change::Client { is_added, .. } => format!("client {is_added}"),
             Change::CacheInvalidated => "invalidated".to_owned(),
+            Change::ReservationReleased { .. } => "released".to_owned(),
             Change::BlockLifted { .. } => "lifted".to_owned(),
         });
     }
@@ -331,7 +333,7 @@ async fn q_quota_reset_frees_a_key_here_and_on_other_nodes_within_a_second() {
     let usage = admin.quota_reset(&hash, "refund").await.unwrap();
     assert_eq!(usage.quota_used, 0);
     assert_eq!(allowed(&nodes.one, &facts, 1).await, 1);
-    // The other node still remembers that the key was refused, until it hears of it.
+    // The other node remembers the denial until it learns of the change.
     assert_eq!(allowed(&nodes.two, &facts, 1).await, 0);
     nodes.two.refresh_resets().await.unwrap();
     assert_eq!(allowed(&nodes.two, &facts, 2).await, 1);

@@ -1,4 +1,4 @@
-//! L-ROTATE: the secret changes, and no bucket is forgotten or admitted twice.
+//! L-ROTATE: during a rotation of the secret no bucket is forgotten or admitted twice.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -39,7 +39,7 @@ const POLICY: &str = "[policy]\ndefaults = false\n\
     [[limit]]\nname = \"organisation\"\nby = [\"org\"]\nrate = \"30/day\"\nfamily = \"quota\"\n\
     [[limit]]\nname = \"leased\"\nby = [\"user\"]\nrate = \"400/min\"\naccuracy = \"leased\"\n";
 
-/// Which secrets a node has.
+/// The secrets that a node has.
 #[derive(Clone, Copy)]
 enum Secrets {
     Old,
@@ -77,7 +77,7 @@ fn of_address() -> RequestFacts {
     request(r#"{"ip":"203.0.113.1","method":"GET","path":"/x"}"#)
 }
 
-/// Of one user, from an address that changes every second.
+/// A request of one user, from an address that changes every second.
 fn of_user(second: u32) -> RequestFacts {
     request(&format!(
         r#"{{"ip":"198.51.100.{second}","method":"GET","path":"/x","user":"ann"}}"#
@@ -92,7 +92,7 @@ async fn admitted(nodes: &[&Engine], facts: &RequestFacts, count: usize) -> usiz
     admitted
 }
 
-/// What is left of a limit, as a node sees it in the store.
+/// Remaining units of a limit, as a node sees it in the store.
 async fn left(engine: &Engine, facts: &RequestFacts, limit: &str) -> u64 {
     let looked = engine.peek(facts).await.decision;
     let found = looked.limits.iter().find(|one| &*one.name == limit);
@@ -130,7 +130,7 @@ async fn rotation<S: Store>(mut store: impl AsyncFnMut() -> S, clock: &Arc<Virtu
     assert_eq!(admitted(&[&new, &both], &of_address(), 120).await, 50);
 }
 
-/// What one node charged under both names comes back under both.
+/// A refund of a charge that a node made under both names is credited under both.
 async fn refunds(old: &Engine, both: &Engine) {
     let mut asked = facts("refunds");
     assert_eq!(admitted(&[old, both], &asked, 29).await, 29);
@@ -179,7 +179,7 @@ fn moved() -> (Arc<VirtualClock>, Arc<dyn Clock>) {
 #[tokio::test]
 async fn l_rotate_the_embedded_store_keeps_every_bucket_through_restarts() {
     let (clock, time) = moved();
-    // One node at a time, each with the store that the one before it left.
+    // The nodes run one at a time, each on the store that the one before has left.
     let store = MemoryInTurn(Arc::new(MemoryStore::new(time, &MemoryConfig::default())));
     let restarted = |secrets| node(store.clone(), &clock, secrets);
     assert_eq!(

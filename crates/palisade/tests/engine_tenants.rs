@@ -1,4 +1,4 @@
-//! What the engine makes of tenants' own figures, and of their changes.
+//! Tenants' own amounts, and changes of them, in the engine.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -27,7 +27,7 @@ use palisade_policy::Env;
 use parking_lot::Mutex;
 use serde_json::Value;
 
-/// One tenant, whose minute can be changed.
+/// A source with one tenant, whose limit per minute can be changed.
 #[derive(Default)]
 struct Acme(Mutex<Option<Arc<TenantPolicy>>>);
 
@@ -72,7 +72,7 @@ fn bench(text: &str) -> Bench {
 }
 
 impl Bench {
-    /// Each time from another address: only the organisation's limits are met.
+    /// Asks from a new address each time, so that only the organisation's limits apply.
     async fn ask(&self, org: &str) -> Value {
         let [a, b, c, d] = self.asked.fetch_add(1, Ordering::Relaxed).to_be_bytes();
         let ip = std::net::Ipv4Addr::new(10 + a, b, c, d);

@@ -1,4 +1,4 @@
-//! I-XFF: whose address a request has.
+//! I-XFF: the address that a request counts for.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

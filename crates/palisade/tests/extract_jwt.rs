@@ -1,4 +1,4 @@
-//! I-JWT: which tokens say who asks.
+//! I-JWT: which tokens are accepted, and as whom.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -37,7 +37,7 @@ const ED_PRIVATE: &[u8] = include_bytes!("keys/ed.private.pem");
 const ED_PUBLIC: &[u8] = include_bytes!("keys/ed.public.pem");
 const SECRET: &[u8] = b"0123456789abcdef0123456789abcdef";
 
-/// The tests' present, in Unix seconds.
+/// The present in these tests, in Unix seconds.
 const NOW: u64 = 1_800_000_000;
 
 fn now() -> Micros {
@@ -367,12 +367,12 @@ fn i_jwt_expiry_and_start_follow_the_given_time_with_leeway() {
     );
 }
 
-/// A machine that slept: its monotonic clock stood still.
+/// A machine that was suspended: its monotonic clock stood still.
 struct Slept(std::sync::atomic::AtomicU64);
 
 impl TimeSource for Slept {
     fn monotonic_us(&self) -> u64 {
-        // Each look at it is a second later.
+        // Each reading is a second later.
         self.0.fetch_add(SECOND, Ordering::Relaxed)
     }
 
@@ -453,7 +453,8 @@ fn i_jwt_unusable_claims_are_refused() {
     assert!(judge(&with("sub", Value::Null)).unwrap().user.is_none());
 }
 
-/// The token with `n - s` for `s`, which anybody can compute, `n` being P-256's order.
+/// The token with `n − s` instead of `s` in its signature, where `n` is the order of P-256. Anybody
+/// can compute it, and it verifies, too.
 fn with_the_other_signature(token: &str) -> String {
     const ORDER: [u8; 32] = [
         0xff, 0xff, 0xff, 0xff, 0x00, 0x00, 0x00, 0x00, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff,

@@ -447,7 +447,7 @@ fn i_path_a_path_that_leads_elsewhere_in_other_letters_is_refused() {
     for target in ["/auth/token", "/admin/Users", "/Things/1", "/caf%c3%a9"] {
         assert!(defaults(post(target)).run().is_ok(), "{target}");
     }
-    // Where a client names itself is a route too, without one of its own.
+    // Paths on which clients name themselves count as routes, even without a route in the policy.
     assert_eq!(post("/Auth/Token").error(), (400, "path"));
 }
 
@@ -476,7 +476,7 @@ fn i_client_malformed_basic_credentials_are_refused() {
     );
 }
 
-/// A policy with this text after the header that leaves the defaults out.
+/// A policy of `text` only, without the defaults.
 fn policy(text: &str) -> PolicySet {
     policy_of(&format!("[policy]\ndefaults = false\n{text}"))
 }
@@ -539,7 +539,7 @@ fn i_path_what_an_application_reads_otherwise_is_refused() {
         policy: policy(ROUTED),
         ..case
     };
-    // The proxy passes the judged spelling on: escapes and dots lead one way only.
+    // The proxy forwards the normalised path, in which escapes and dots have a single meaning.
     let passed_on = routed(get("/x/../%68ealth")).run().unwrap();
     assert_eq!(&*passed_on.facts.path, "/health");
     assert_eq!(passed_on.forward_path.as_deref(), Some("/health"));
@@ -548,7 +548,7 @@ fn i_path_what_an_application_reads_otherwise_is_refused() {
     assert_eq!(slash.forward_path.as_deref(), Some("/docs/"));
     assert_eq!(routed(get("/health;x")).error(), (400, "path"));
     assert!(routed(get("/docs;x")).run().is_ok());
-    // What a proxy asks about goes on as the client wrote it.
+    // In forward-auth the proxy forwards the path as the client wrote it.
     let asked = |target: &str| routed(asks("original", None, target)).forward_auth();
     assert!(asked("/health").is_ok() && asked("/a/../b").is_ok());
     for target in ["/x/../health", "/%68ealth", "//health", "/paid/../x"] {

@@ -1,5 +1,5 @@
-//! Contention is no failure: floods on one account, address or device at the real
-//! deadline, with a real Redis two milliseconds away.
+//! Contention is not a failure: floods on one account, address or device, with the real deadline
+//! and a real Redis two milliseconds away.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -34,14 +34,14 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-/// One way.
+/// Latency in one direction.
 const DISTANCE: Duration = Duration::from_millis(1);
 const DEADLINE: Duration = Duration::from_millis(100);
-/// What a busy machine may add to a request; the exact bound is the simulation's.
+/// Delay that a busy machine may add to a request. The simulation tests the exact bound.
 const SLACK: Duration = Duration::from_millis(400);
 const FLOOD: usize = 400;
 
-/// Passes bytes on after a while, without holding up what follows.
+/// Forwards bytes with a delay, without holding up those behind them.
 async fn delay(mut from: OwnedReadHalf, mut to: OwnedWriteHalf) {
     let (sender, mut receiver) = mpsc::unbounded_channel::<(Instant, Vec<u8>)>();
     let reads = async move {
@@ -64,7 +64,7 @@ async fn delay(mut from: OwnedReadHalf, mut to: OwnedWriteHalf) {
     tokio::join!(reads, writes);
 }
 
-/// A port behind which a server is two milliseconds away.
+/// A port that forwards to a server with a round trip of two milliseconds.
 async fn far_away(port: u16) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let own = listener.local_addr().unwrap().port();
@@ -82,7 +82,7 @@ async fn far_away(port: u16) -> u16 {
     own
 }
 
-/// Counts store calls, and keeps every change of mode.
+/// Counts store calls, and collects every change of mode.
 #[derive(Default)]
 struct Heard {
     calls: AtomicUsize,
@@ -132,7 +132,7 @@ impl Node {
             heard,
             _server: server,
         });
-        // Connections are made and scripts loaded before anything is measured.
+        // Connections are opened and scripts loaded before anything is measured.
         for _ in 0..50 {
             if node.quiet(0).await.0.mode == Mode::Normal {
                 node.heard.changes.lock().clear();
@@ -151,7 +151,7 @@ impl Node {
         (*answer.decision, asked.elapsed())
     }
 
-    /// Somebody who has nothing to do with the flood.
+    /// A login of somebody who is not part of the flood.
     async fn quiet(&self, number: usize) -> (Decision, Duration) {
         let who = format!(
             r#"{{"ip":"198.51.100.{}","account":"quiet-{number}","user_agent":"Firefox/124.0"}}"#,
@@ -160,7 +160,7 @@ impl Node {
         self.guard(GuardOp::LoginCheck, &who).await
     }
 
-    /// Median latency of others, who must all be decided by the store.
+    /// Median latency of logins that are not part of the flood; the store must decide all of them.
     async fn others(&self, from: usize, count: usize) -> Duration {
         let mut took = Vec::new();
         for number in from..from + count {
@@ -173,8 +173,8 @@ impl Node {
     }
 }
 
-/// Sends a flood at once, beside others who must not notice. Says how the flood was
-/// answered.
+/// Sends a flood at once, together with other logins, which must not notice it. Returns the flood's
+/// answers.
 async fn flood(op: GuardOp, who: impl Fn(usize) -> String) -> Vec<Decision> {
     let node = Node::start().await;
     let mut tries = Vec::new();
@@ -272,7 +272,7 @@ async fn f_conflict_a_flood_of_heavy_hits_opens_no_breaker() {
     assert!(count(&answers, Mode::Normal) > 0);
 }
 
-/// While a block runs, a flood of checks costs the store a bounded number of reads.
+/// While a block is active, a flood of checks costs the store a bounded number of reads.
 #[tokio::test(flavor = "multi_thread")]
 async fn f_conflict_checks_under_a_running_block_share_their_reads() {
     let node = Node::start().await;

@@ -26,7 +26,7 @@ use palisade::store::postgres::{PostgresConfig, PostgresStore};
 use postgres_server::PostgresServer;
 use tokio::time::Instant;
 
-/// The schema is made with time to spare; the store itself has the deadline.
+/// The schema is created with a generous deadline; the store then has the one of the test.
 async fn bench(mut config: PostgresConfig) -> Bench {
     PostgresStore::connect(&config).await.unwrap();
     config.deadline = DEADLINE;

@@ -107,8 +107,7 @@ async fn f_closed_a_redis_that_was_never_there() {
     );
 }
 
-/// The probes of a failed recovery: the dwell starts again, and nobody's request is
-/// used to find out.
+/// Probes that fail start the waiting time again, and no request is used as a probe.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn f_fallback_a_redis_that_is_still_away_at_the_first_probe() {
     let mut server = RedisServer::start();
@@ -132,8 +131,8 @@ async fn f_fallback_a_redis_that_is_still_away_at_the_first_probe() {
     assert_eq!(bench.engine.health().circuits[3], ("limits", "closed"));
 }
 
-/// Whose slots the dead master had fails, closed for logins; its replica takes over
-/// and everything is exact again, without a restart.
+/// Requests whose slots were on the dead master fail, and logins among them are refused. Its
+/// replica takes over and everything is exact again without a restart.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn f_closed_a_cluster_that_loses_a_master() {
     let mut cluster = RedisCluster::start();
@@ -146,7 +145,7 @@ async fn f_closed_a_cluster_that_loses_a_master() {
     let is_master = |node: &RedisServer| node.says(&["ROLE"]).contains("master");
     let dead = cluster.nodes.iter().position(is_master).unwrap();
     cluster.nodes[dead].kill();
-    // Every answer in the meantime is the store's or says that it is not.
+    // In the meantime every answer is the store's, or its mode says that it is not.
     for n in 0..30 {
         let decision = bench.guard(GuardOp::LoginCheck, &format!("c{n}")).await;
         let request = bench
@@ -186,7 +185,7 @@ async fn f_closed_a_cluster_that_loses_a_master() {
     }
 }
 
-/// Four logins, four codes and eight limited requests, all in progress at once.
+/// Sends four logins, four codes and eight limited requests at once.
 async fn many_at_once(bench: &Bench) -> Vec<Mode> {
     let accounts: Vec<String> = (0..4).map(|n| format!("at-once-{n}")).collect();
     let logins = accounts
@@ -230,7 +229,7 @@ async fn f_stall_one_stall_of_redis_opens_no_breaker_and_three_do() {
     );
 }
 
-/// A balancer that closes idle connections, or an operator who does.
+/// Stands for a balancer or an operator that closes idle connections.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn f_stall_idle_connections_that_are_cut_refuse_nobody() {
     let server = RedisServer::start();
@@ -247,7 +246,7 @@ async fn f_stall_idle_connections_that_are_cut_refuse_nobody() {
     let before = connections();
     for _ in 0..5 {
         server.says(&["CLIENT", "KILL", "TYPE", "normal"]);
-        // Nobody calls meanwhile: what closes is noticed by itself.
+        // No call is made meanwhile: the store notices closed connections by itself.
         redis_server::eventually("the connections' return", || connections() >= before);
         assert_eq!(many_at_once(&bench).await, [Mode::Normal; 16]);
         assert!(all_closed(&bench));

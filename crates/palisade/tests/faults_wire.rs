@@ -27,18 +27,18 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::sync::watch;
 
-/// How the wire treats what passes.
+/// Behaviour of the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Manner {
-    /// As it is.
+    /// Bytes pass unchanged.
     Fair,
-    /// Connections are accepted, and nothing comes back.
+    /// Connections are accepted, and nothing is answered.
     Silent,
     /// Answers come after the deadline.
     Slow,
-    /// Something else comes instead of the answer.
+    /// Other bytes replace the answer.
     Garbled,
-    /// Half of an answer, then the end.
+    /// Half of an answer arrives, then the connection ends.
     CutOff,
 }
 
@@ -48,7 +48,7 @@ enum Behind {
     Socket(PathBuf),
 }
 
-/// A wire to a server, and its manner.
+/// A wire to a server, with its behaviour.
 struct Wire {
     port: u16,
     manner: watch::Sender<Manner>,
@@ -85,7 +85,7 @@ impl Wire {
     }
 }
 
-/// One connection, until either side ends it or it has lost something.
+/// Forwards one connection until either side ends it, or until it has lost bytes.
 async fn connected<S: AsyncRead + AsyncWrite + Unpin>(
     mut client: TcpStream,
     mut server: S,
@@ -119,7 +119,7 @@ async fn connected<S: AsyncRead + AsyncWrite + Unpin>(
                 }
                 if client.write_all(&answered[..size]).await.is_err() { return }
             },
-            // Bytes do not come back on a connection that has lost some.
+            // A connection that has lost bytes cannot be continued.
             _ = manner.changed() => if has_lost { return },
         }
     }

@@ -1,8 +1,8 @@
-//! Who tries to log in, against how real programs read the same bytes: PHP, Express (`qs`,
-//! `querystring`, busboy), Flask, Django, urllib and Rack.
+//! Compares our reading of user names with that of real programs for the same bytes: PHP, Express
+//! (`qs`, `querystring`, busboy), Flask, Django, urllib and Rack.
 //!
-//! Whatever a login looks like: either it is refused, or no reader finds another name in it than
-//! the one that is counted.
+//! For every login, either it is refused, or no program finds another name in it than the one that
+//! is counted.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -34,7 +34,7 @@ fn counted(case: &Case) -> Option<String> {
     name.ok().flatten().map(|name| name.as_str().to_owned())
 }
 
-/// Names that some reader finds in these cases beside those given for them.
+/// Names that some program finds in these cases besides the given ones.
 fn misread(cases: &[(&Case, String)]) -> Vec<String> {
     let only: Vec<&Case> = cases.iter().map(|(case, _)| *case).collect();
     let mut found = Vec::new();
@@ -71,7 +71,8 @@ fn s2_every_login_is_refused_or_counted_for_the_name_that_is_read() {
     assert!(found.is_empty(), "{} misread: {few:#?}", found.len());
 }
 
-/// The comparison would notice: bodies that are refused, as if the decoy were counted.
+/// The comparison is able to fail: bodies that are refused are compared as if the decoy were
+/// counted.
 #[test]
 fn s2_the_comparison_finds_disguises() {
     let form = |body: &str| Case {

@@ -1,4 +1,4 @@
-//! What operators are given fits what the code exposes: the tables of the
+//! Checks that the material for operators fits what the code exposes: the tables of the
 //! documentation, the dashboard's queries, the alert rules.
 #![allow(
     clippy::unwrap_used,
@@ -25,7 +25,7 @@ fn read(path: &str) -> String {
     fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// The rows of the table under a heading that starts with this line.
+/// The rows of the table whose header starts with this line.
 fn rows(text: &str, header: &str) -> Vec<String> {
     let lines = text.lines().skip_while(|line| *line != header);
     let rows: Vec<String> = lines
@@ -76,7 +76,7 @@ fn documentation_lists_every_audit_event_as_the_code_describes_it() {
     }
 }
 
-/// The words in backticks of a cell.
+/// The words in backticks in a cell.
 fn words(cell: &str) -> Vec<String> {
     let words = cell.split('`').skip(1).step_by(2);
     words.map(str::to_owned).collect()
@@ -102,7 +102,7 @@ fn documentation_says_what_the_values_of_every_label_are_and_says_it_once() {
     }
 }
 
-/// The first quoted word behind each of these marks.
+/// The first quoted word behind each occurrence of `mark`.
 fn quoted(text: &str, mark: &str) -> BTreeSet<String> {
     let behind = text.split(mark).skip(1);
     let words = behind.filter_map(|rest| rest.split('"').nth(1));
@@ -122,7 +122,7 @@ fn documentation_lists_every_event_that_is_logged() {
     assert_eq!(documented, logged);
 }
 
-/// Names that a query may use: those of counters and gauges, and a histogram's parts.
+/// Names that a query may use: counters, gauges, and the parts of a histogram.
 fn series() -> BTreeSet<String> {
     let of = |metric: &Described| match metric.kind {
         Kind::Counter | Kind::Gauge => vec![metric.name.to_owned()],

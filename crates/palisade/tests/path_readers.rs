@@ -1,8 +1,9 @@
-//! I-PATH against how real programs read the same bytes: Node's `URL`, Python's urllib,
-//! `http.server`, WSGI and an ASGI server, nginx, and Go's rules as a table.
+//! I-PATH: compares our reading of paths with that of real programs for the same bytes: Node's
+//! `URL`, Python's urllib, `http.server`, WSGI and an ASGI server, nginx, and Go's rules as a
+//! table.
 //!
-//! Whatever spelling a request has: either it is refused, or its class is the class of
-//! what the application would serve.
+//! For every spelling, either the request is refused, or its class is that of the resource which
+//! the application would serve.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -30,7 +31,7 @@ use palisade_core::PolicySet;
 use palisade_core::path::{EncodedSlash, normalise};
 use palisade_policy::{Env, Overrides, load_text};
 
-/// Routes beside the default ones: exempt, open, escaped and odd.
+/// Routes in addition to the default ones: exempt, open, escaped and odd.
 const ROUTES: &str = r#"
 [[route]]
 path = "/health"
@@ -64,14 +65,15 @@ fn policy() -> Arc<PolicySet> {
     loaded.unwrap().policy
 }
 
-/// What an application is given, and the path by which its request was judged.
+/// The target that an application gets, and the path by which the request was judged.
 type Asked = BTreeMap<String, String>;
 
 fn path_of(target: &str) -> &str {
     target.split('?').next().unwrap_or_default()
 }
 
-/// Every admitted spelling: as the proxy passes it on, and as a proxy that asks us does.
+/// Every admitted spelling: the target that our proxy forwards, and the one that a proxy with
+/// forward-auth forwards.
 fn admitted(policy: &PolicySet, corpus: &[String]) -> (Asked, Asked) {
     let (mut passed_on, mut as_written) = (Asked::new(), Asked::new());
     let routes = policy.routes();
@@ -91,7 +93,7 @@ fn admitted(policy: &PolicySet, corpus: &[String]) -> (Asked, Asked) {
     (passed_on, as_written)
 }
 
-/// What is read as something else than was judged.
+/// Targets that some program reads as another path than was judged.
 fn misread(policy: &PolicySet, asked: &Asked) -> Vec<String> {
     let targets: Vec<&String> = asked.keys().collect();
     let mut found = Vec::new();
@@ -133,7 +135,8 @@ fn i_path_every_spelling_is_refused_or_counted_as_what_is_served() {
     }
 }
 
-/// The comparison would notice: spellings that are refused, as if they were not.
+/// The comparison is able to fail: spellings that are refused are compared as if they were
+/// admitted.
 #[test]
 fn i_path_the_comparison_finds_disguises() {
     let policy = policy();
@@ -147,7 +150,7 @@ fn i_path_the_comparison_finds_disguises() {
         ("/%68ealth", "/%68ealth"),
     ] {
         let mut asked = Asked::from([(target.to_owned(), judged.to_owned())]);
-        // Enough plain company that every reader serves most of it.
+        // So many plain paths that every program serves most of the list.
         asked.extend((0..9).map(|n| (format!("/plain/{n}"), format!("/plain/{n}"))));
         assert!(!misread(&policy, &asked).is_empty(), "{target}");
     }

@@ -1,5 +1,5 @@
-//! Every policy case of `conformance/` holds under the default policy, and those of Envoy's
-//! calls under theirs.
+//! Runs every policy case of `conformance/` under the default policy, and those of Envoy's calls
+//! and of budgets under their own.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -35,11 +35,10 @@ async fn mismatches(path: &Path, policy: Option<&Path>) -> usize {
     found
 }
 
-/// Folders with a policy of their own, and how many files they have: Envoy's calls, and
-/// budgets.
+/// Folders with a policy of their own (Envoy's calls, and budgets), with their number of files.
 const WITH_POLICIES: [(&str, usize); 3] = [("rls", 10), ("rls/refunds", 1), ("budgets", 3)];
 
-/// Files of cases in a folder, and how many of their answers differ.
+/// Runs the cases of a folder. Returns the number of files, and how many answers differ.
 async fn differing(folder: &Path, policy: Option<&Path>) -> (usize, usize) {
     let (mut files, mut found) = (0, 0);
     for entry in fs::read_dir(folder).unwrap() {
@@ -74,7 +73,7 @@ async fn every_case_with_a_policy_of_its_own_holds() {
     }
 }
 
-/// Requests and logins of a few callers, some of them too many.
+/// Requests and logins of a few callers, some of them beyond their limits.
 fn traffic() -> String {
     let mut seed = 5_u64;
     let mut next = move |bound: u64| {
@@ -106,7 +105,7 @@ fn traffic() -> String {
     text
 }
 
-/// What `palisade replay` counts with is what `palisade test` counts with.
+/// `palisade replay` and `palisade test` count in different stores, which must decide alike.
 #[tokio::test]
 async fn replay_on_the_embedded_store_decides_as_the_plain_one_does() {
     let (mut decided, mut refused) = (0, 0);
@@ -132,7 +131,7 @@ async fn replay_on_the_embedded_store_decides_envoys_calls_as_the_plain_one_does
     assert!(decided > 40 && refused > 10, "{refused} of {decided}");
 }
 
-/// Reservations that are extended, settled, released and forgotten, at random.
+/// Random reservations that are extended, settled, released and forgotten.
 fn reservations() -> String {
     let mut seed = 11_u64;
     let mut next = move |bound: u64| {
@@ -160,7 +159,7 @@ fn reservations() -> String {
     text
 }
 
-/// B-BOUND: the embedded store, whose answers are compared with the plain one's.
+/// B-BOUND: the embedded store's answers are compared with those of the plain store.
 #[tokio::test]
 async fn b_bound_reservations_on_the_embedded_store_are_those_of_the_plain_one() {
     let folder = conformance().join("budgets");
@@ -177,7 +176,7 @@ fn recordings(folder: &Path) -> Vec<String> {
         .collect()
 }
 
-/// How many events both have decided alike, and how many of these were denied.
+/// Number of events that both stores have decided alike, and how many of these were denied.
 async fn decided_alike(text: &str, policy: Option<&Path>) -> (usize, usize) {
     let config = palisade_policy::load(policy, &Env::default(), &Overrides::default()).unwrap();
     let keyring = || Keyring::new(&[9; 32], None).unwrap();
@@ -189,7 +188,7 @@ async fn decided_alike(text: &str, policy: Option<&Path>) -> (usize, usize) {
         let event = parse_event(line).unwrap();
         let expected = plain.decide(&event).await;
         let given = quick.decide(&event).await;
-        // A reservation that was denied cannot be followed.
+        // A reservation that was denied cannot have later steps.
         let (Ok(expected), Ok(given)) = (expected, given) else {
             assert!(line.contains("\"of\""), "line {}", index + 1);
             continue;

@@ -1,5 +1,5 @@
-//! Every rule id has a test named after it, and every test that looks like a rule's
-//! names one that exists.
+//! Checks that every rule id has a test named after it, and that every test named like a rule names
+//! an existing one.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -56,7 +56,7 @@ use tower::{Service, ServiceExt};
 
 type Body = Full<bytes::Bytes>;
 
-/// How often the application behind was reached.
+/// Number of requests that reached the application.
 #[derive(Clone, Default)]
 struct Reached(Arc<AtomicUsize>);
 
@@ -66,7 +66,7 @@ impl Reached {
     }
 }
 
-/// What stands behind the layers.
+/// The application behind the layers.
 trait Application:
     Service<Request<Body>, Response = Response<Body>, Error = Infallible, Future: Send>
     + Clone
@@ -159,7 +159,7 @@ impl Rig {
         Gate::new(Arc::clone(&self.engine))
     }
 
-    /// What is left of a limit, without taking any.
+    /// Remaining units of a limit, found by a peek.
     async fn left(&self, limit: &str) -> u64 {
         let facts = r#"{"ip":"192.0.2.1","method":"GET","path":"/x","user":"ann"}"#;
         let facts = engine_support::request(facts);

@@ -81,6 +81,7 @@ async fn work(
     keys: u32,
 ) {
     let mut buffer = vec![0; ANSWER_BYTES_MAX];
+    // A hash of the task's number: the tasks start at keys that lie far apart.
     let mut key = task.wrapping_mul(2_654_435_761) % keys;
     while !tally.is_over(clock.now()) {
         let Ok(mut connection) = TcpStream::connect(&target).await else {
@@ -105,8 +106,8 @@ async fn work(
     }
 }
 
-/// Returns a request from an address of the benchmarking range, so that each key is a caller of its
-/// own.
+/// Returns a request from an address in 10.0.0.0/8 that is made of the key, so that each key is a
+/// caller of its own.
 fn request(key: u32, caller: &str) -> String {
     let [_, b, c, d] = key.to_be_bytes();
     let body = format!(r#"{{"ip":"10.{b}.{c}.{d}","method":"GET","path":"/bench"}}"#);

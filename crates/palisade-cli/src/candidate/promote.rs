@@ -1,4 +1,4 @@
-//! `palisade candidate promote`.
+//! `palisade candidate promote`: makes the candidate the live policy.
 
 use std::io::{self, BufRead, IsTerminal};
 use std::path::{Path, PathBuf};

@@ -8,13 +8,13 @@ use serde::Serialize;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Weight {
-    /// It is as it should be.
+    /// All is well.
     Ok,
-    /// It was not examined, or is only for information.
+    /// Not examined, or only for information.
     Note,
-    /// It should be changed.
+    /// Something should be changed.
     Warning,
-    /// It must be changed.
+    /// Something must be changed.
     Error,
 }
 

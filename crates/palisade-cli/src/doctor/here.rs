@@ -1,4 +1,4 @@
-//! What can be looked at without a server: files, and the store.
+//! Examinations that need no server: files, and the store.
 
 use std::io::ErrorKind;
 use std::os::unix::fs::PermissionsExt;
@@ -15,12 +15,12 @@ use palisade_server::store::{Opening, risks};
 use super::super::check;
 use super::finding::{Findings, Weight};
 
-/// Clocks further apart than this confuse whoever reads two logs.
+/// Difference of clocks beyond which a reader of two logs is confused.
 const SKEW_NOTED_US: u64 = SECOND;
-/// And than this, tokens are judged expired too late or too early.
+/// Difference of clocks beyond which tokens are judged expired too late or too early.
 const SKEW_WRONG_US: u64 = 30 * SECOND;
 
-/// Nobody else reads what is secret, and this user can write where it must.
+/// Examines whether secrets, data and audit files are closed to other users.
 pub(super) fn permissions(config: &Config, found: &mut Findings) {
     let before = found.list.len();
     if let StoreUrl::Embedded(directory) = &config.store.url {
@@ -90,8 +90,8 @@ fn data(directory: &Path, found: &mut Findings) {
     }
 }
 
-/// A file that others can read is a secret no longer. One that is not there is the
-/// configuration's concern.
+/// Examines a secret file: one that others can read is secret no longer. A missing file is
+/// reported with the configuration.
 fn private(what: &str, path: &Path, found: &mut Findings) {
     let Ok(meta) = std::fs::metadata(path) else {
         return;
@@ -145,7 +145,7 @@ fn readable_audit(file: &Path, found: &mut Findings) {
     }
 }
 
-/// It answers, takes writes, and its clock is ours.
+/// Examines the store (whether it answers and takes writes, and its clock) and the policy source.
 pub(super) async fn store(config: &Config, ready: Ready, found: &mut Findings) {
     match &ready.store {
         Opening::Memory(_) => {
@@ -169,7 +169,7 @@ pub(super) async fn store(config: &Config, ready: Ready, found: &mut Findings) {
     }
 }
 
-/// A directory of its own, which takes a file.
+/// Examines whether the data directory takes a new file.
 fn embedded(directory: &Path, found: &mut Findings) {
     if !directory.exists() {
         return;
@@ -190,7 +190,7 @@ async fn shared(store: Opening, found: &mut Findings) {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let asked = async {
         let store = store.open(&clock).await?;
-        // The first answer pays for the connection.
+        // The first answer includes making the connection: measure the second.
         check::probe(&*store).await?;
         let before = clock.now();
         let theirs = check::probe(&*store).await?;
@@ -213,7 +213,7 @@ async fn shared(store: Opening, found: &mut Findings) {
     }
 }
 
-/// What lies between question and answer is nobody's fault.
+/// Compares the clocks. The difference counts only as far as the round trip does not explain it.
 fn skew(before: Micros, theirs: Micros, after: Micros, found: &mut Findings) {
     let apart = match theirs {
         at if at < before => before.0 - at.0,

@@ -155,7 +155,7 @@ impl Browser {
         Self { headers, form }
     }
 
-    /// The attempt as its route reads it.
+    /// Builds the attempt in the form that its route reads.
     fn attempt(&self, username: &UsernameSource, name: &str) -> LoginRequest {
         let mut sent = sent(username, name, self.form.password.as_deref());
         sent.headers.extend(self.headers.iter().cloned());

@@ -68,7 +68,7 @@ impl Doctor {
         let mut examined = runtime.block_on(examined);
         examined.found.iter().for_each(|one| configured(one, found));
         let ready = examined.ready.take();
-        // Nothing is known of tables that were refused, and so not where the server is, either.
+        // Nothing is known of refused tables, so the server's address is unknown too.
         let whole = examined.draft.as_ref().filter(|draft| draft.is_whole());
         let Some(config) = whole.map(Draft::config) else {
             running::examine(&self.server, None, found);

@@ -111,7 +111,7 @@ struct Source {
     lines: Lines,
     reader: Reader,
     whose: Whose,
-    /// Batches that were returned, for their memory.
+    /// Batches that were returned, so that their memory is used again.
     back: Receiver<Vec<Numbered>>,
 }
 
@@ -120,6 +120,7 @@ impl Source {
     fn send_all(mut self, sender: &SyncSender<io::Result<Batch>>) {
         loop {
             let batch = self.next_batch();
+            // An error ends the recording as well.
             let is_last = !matches!(&batch, Ok((_, false)));
             if sender.send(batch.map(|(batch, _)| batch)).is_err() || is_last {
                 return;

@@ -67,6 +67,7 @@ pub(super) fn instant(date: [u32; 3], time: [u32; 3], ahead: i64) -> Option<Micr
         && (1..=31).contains(&day)
         && hour < 24
         && minute < 60
+        // 60 is a leap second.
         && second < 61;
     if !is_sane {
         return None;
@@ -84,6 +85,7 @@ fn days_since_epoch(year: u32, month: u32, day: u32) -> i64 {
     let month = i64::from((month + 9) % 12);
     let day_of_year = (153 * month + 2) / 5 + i64::from(day) - 1;
     let leap_days = year / 4 - year / 100 + year / 400;
+    // 719,468 days lie between 1 March of the year 0 and 1970-01-01.
     year * 365 + leap_days + day_of_year - 719_468
 }
 

@@ -1,4 +1,4 @@
-//! Policy cases of a draft: each limit denies the first request beyond its figure.
+//! Policy cases of a draft: each limit denies the first request beyond its amount.
 
 use palisade_core::policy::{EntryMatch, ValueMatch};
 use serde_json::{Map, Value, json};

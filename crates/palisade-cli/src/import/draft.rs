@@ -78,7 +78,7 @@ pub(super) enum Figure {
     Window {
         count: u32,
         window: String,
-        /// Aligned windows, as in the source.
+        /// True for aligned windows, as in the source.
         fixed: bool,
     },
     Bucket {

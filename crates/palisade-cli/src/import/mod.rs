@@ -1,4 +1,4 @@
-//! `palisade import`.
+//! `palisade import`: turns another project's configuration into a policy file.
 
 mod cases;
 mod config_map;

@@ -117,6 +117,7 @@ fn figure(figure: &Figure) -> String {
             window,
             fixed: true,
         } => format!(
+            // A fixed window would be a quota by default.
             "rate = \"{count}/{window}\"\nalgorithm = \"fixed-window\"\nfamily = \"limit\"\n"
         ),
         Figure::Window { count, window, .. } => format!("rate = \"{count}/{window}\"\n"),

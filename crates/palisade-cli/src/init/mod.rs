@@ -1,4 +1,4 @@
-//! `palisade init`.
+//! `palisade init`: writes a policy file to start from.
 
 use std::io::{ErrorKind, Write};
 use std::path::PathBuf;

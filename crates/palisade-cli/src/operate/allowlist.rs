@@ -1,4 +1,4 @@
-//! `palisade allowlist`.
+//! `palisade allowlist`: lets subjects pass the limits.
 
 use clap::{Args, Subcommand, ValueEnum};
 use http::Method;

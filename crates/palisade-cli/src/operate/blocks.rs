@@ -1,4 +1,4 @@
-//! `palisade blocks`.
+//! `palisade blocks`: lists and lifts blocks of the guard and the lockout.
 
 use clap::{Args, Subcommand};
 use http::Method;

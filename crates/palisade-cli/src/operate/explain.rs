@@ -1,4 +1,4 @@
-//! `palisade explain`.
+//! `palisade explain`: says why a subject is blocked or throttled now.
 
 use clap::Args;
 use http::Method;

@@ -1,4 +1,4 @@
-//! `palisade reset`.
+//! `palisade reset`: clears what a subject has used of its limits.
 
 use clap::Args;
 use http::Method;

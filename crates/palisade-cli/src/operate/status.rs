@@ -1,4 +1,4 @@
-//! `palisade status`.
+//! `palisade status`: reports the health of a running server.
 
 use std::fmt::Write;
 

@@ -5,9 +5,9 @@ use std::io;
 
 use palisade_server::failure::Failure;
 
-/// Reason why there is no answer.
+/// Reason why a server gave no answer.
 pub(super) enum CallFailure {
-    /// Nobody, within the time for it.
+    /// Nobody answered in time.
     Nobody,
     /// An error prevented or ended the connection.
     Met(Box<dyn Error + Send + Sync>),
@@ -28,7 +28,7 @@ const SHOW: &str =
     "pass a certificate of the authority in `tls.client_ca` with `--cert` and `--cert-key`";
 
 impl CallFailure {
-    /// As the failure of a command that asked `whom`.
+    /// Turns the reason into the failure of a command that asked `whom`.
     pub(super) fn failure(self, whom: &str) -> Failure {
         let (why, todo) = match &self {
             Self::Nobody => ("nobody answers in time".to_owned(), IN_TIME),

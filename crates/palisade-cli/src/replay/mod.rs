@@ -1,4 +1,4 @@
-//! `palisade replay`.
+//! `palisade replay`: runs recorded events through a policy.
 
 mod bars;
 mod classes;

@@ -1,5 +1,5 @@
 //! The busiest subjects, told apart by keyed hashes and named by the line they first came in. Only
-//! the file tells who a subject is.
+//! the recording itself shows who a subject is.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -60,7 +60,7 @@ impl Hasher for AsItIs {
 #[derive(Default)]
 pub(super) struct Subjects {
     all: HashMap<u64, Subject, BuildHasherDefault<AsItIs>>,
-    /// True if some were forgotten: figures of the others are lower bounds.
+    /// True if some subjects were forgotten: the counts of the others are lower bounds.
     pub(super) is_partial: bool,
 }
 

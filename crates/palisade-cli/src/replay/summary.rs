@@ -46,7 +46,7 @@ pub(super) struct Summary {
     causes: HashMap<Cause, u64>,
     classes: Classes,
     guard: Share,
-    /// By subject and time.
+    /// Counts by subject and time.
     pub(super) counted: Counted,
     pub(super) compared: Option<Compared>,
     pub(super) wrong: WrongLines,

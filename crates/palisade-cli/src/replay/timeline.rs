@@ -1,4 +1,4 @@
-//! Events over time, in equal steps that get longer with the recording.
+//! Events over time, in steps of equal length; a longer recording gets longer steps.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! `palisade backup`.
+//! `palisade backup`: copies the embedded store, also while its server runs.
 
 use std::fs::DirBuilder;
 use std::io::ErrorKind;
@@ -50,6 +50,7 @@ impl Backup {
                 .map_err(|error| self.refused(&error))
         })?;
         self.print(&written, copied.skipped_frames);
+        // A damaged copy must not count as the last backup that was made.
         if copied.skipped_frames > 0 {
             return Ok(Ending::Negative);
         }

@@ -1,4 +1,4 @@
-//! `palisade export`.
+//! `palisade export`: writes what a store keeps of people to a file that another store can take.
 
 use std::fs::{File, OpenOptions};
 use std::io::BufWriter;

@@ -1,4 +1,4 @@
-//! `palisade import-state`.
+//! `palisade import-state`: puts an export into a store.
 
 use std::path::PathBuf;
 

@@ -52,6 +52,7 @@ impl Manifest {
             secrets: fingerprints(keyring),
             files: sums(copy)?,
         };
+        // Last: a directory without a manifest is a backup that was interrupted.
         write_private(&copy.join(NAME), &serde_json::to_vec_pretty(&manifest)?)?;
         File::open(copy)?.sync_all()?;
         Ok(manifest)

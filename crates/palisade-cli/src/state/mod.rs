@@ -95,7 +95,7 @@ impl Found {
     }
 }
 
-/// Returns the failure for an error, with the advice to a person or a program.
+/// Returns the failure that a command ends with after an error, including advice.
 fn failed(error: &StateError) -> Failure {
     match error {
         StateError::Store(_) => Failure::unavailable(

@@ -1,4 +1,4 @@
-//! `palisade restore`.
+//! `palisade restore`: puts a backup into the data directory of a stopped server.
 
 use std::path::{Path, PathBuf};
 
@@ -38,6 +38,7 @@ impl Restore {
         let found = self.place.find()?;
         let data = found.directory()?;
         let manifest = Manifest::read(&self.from)?;
+        // All that can be refused is refused here, before anything is moved.
         self.check_secret(&found, &manifest)?;
         backup::check(&self.from).map_err(|error| not_copied(&error))?;
         let aside = match self.replace {

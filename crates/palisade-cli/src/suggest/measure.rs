@@ -67,7 +67,8 @@ impl Kind {
     }
 
     /// Returns the caller of a request as a keyed hash; `None` if the request does not state it.
-    /// Users and tokens belong to an organisation.
+    /// The hash of a user or a token includes the organisation, because two organisations may use
+    /// the same name.
     pub(super) fn caller(self, hasher: &RandomState, facts: &RequestFacts) -> Option<u64> {
         let org = facts.org.as_ref().map(palisade_core::Id::as_bytes);
         let name = |id: &Option<palisade_core::Id>| {

@@ -203,6 +203,11 @@ fn an_attack_is_seen_stopped_explained_and_lifted() {
 }
 
 #[test]
+fn b_fail_reservations_are_seen_and_released_on_the_dashboard() {
+    play("budgets", &start());
+}
+
+#[test]
 fn wrong_credentials_and_forged_requests_are_refused_and_a_viewer_cannot_act() {
     play("roles", &start());
 }

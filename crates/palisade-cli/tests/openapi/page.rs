@@ -90,6 +90,11 @@ fn examples() -> Vec<(&'static str, &'static str, String)> {
             r#"{"id":"mobile","type":"confidential"}"#,
         ),
         ("DELETE", "/admin/rate-limit/clients", r#"{"id":"mobile"}"#),
+        (
+            "POST",
+            "/admin/reservations/{id}/release",
+            r#"{"reason":"the job was cancelled"}"#,
+        ),
         ("POST", "/admin/explain", explain.as_str()),
         ("POST", "/admin/lookup", r#"{"account":"a1"}"#),
         ("POST", "/admin/cache/invalidate", "{}"),
@@ -133,6 +138,7 @@ impl Operation<'_> {
         let path = self
             .path
             .replace("{key}", "KEY")
+            .replace("{id}", "ID")
             .replace("{tenant}", "acme");
         let mut line = format!("curl -s localhost:{port}{path}");
         if self.method != "GET" && (self.method != "POST" || self.body().is_none()) {
@@ -344,6 +350,15 @@ fn every_example_of_the_page_is_answered() {
     let bearer = format!("Bearer {TOKEN}");
     let receipt = server.post("/v1/check", JOB).json()["receipt"].clone();
     let reserved = server.post("/v1/reserve", RESERVE).json()["reservation"].clone();
+    // Another one, for an operator to release.
+    server.post("/v1/reserve", RESERVE);
+    let listed = Client::connect(server.admin).send(
+        "GET",
+        "/admin/reservations",
+        &[(HEADER, bearer.as_str())],
+        b"",
+    );
+    let held = listed.json()["reservations"][1]["id"].clone();
     let created = Client::connect(server.admin).send(
         "POST",
         "/admin/rate-limit/keys",
@@ -366,6 +381,7 @@ fn every_example_of_the_page_is_answered() {
             false => KEY,
         };
         let path = one.path.replace("{key}", key).replace("{tenant}", "acme");
+        let path = path.replace("{id}", held.as_str().unwrap_or_default());
         let body = one.body().unwrap_or_default();
         let body = body.replace("RECEIPT", receipt.as_str().unwrap_or_default());
         let body = body.replace("RESERVATION", reserved.as_str().unwrap_or_default());

@@ -14,7 +14,7 @@ pub struct Settled {
     /// Number of the request that settled the reservation, by which a retry of that request
     /// recognises its own settlement.
     pub by: u64,
-    /// Reserved and used amounts; of a charge that nobody knew of, nothing.
+    /// Reserved and used amounts by unit; empty if the reservation was unknown.
     pub units: Vec<SettledUnit>,
 }
 
@@ -37,7 +37,8 @@ impl SettledUnit {
     }
 }
 
-/// The fate of a reservation. One without a fate is as its holder carries it.
+/// State of a reservation that a store keeps. Without one, the reservation is as its holder's
+/// sealed copy says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// The reservation was extended: this is what is held now.

@@ -1,5 +1,5 @@
-//! A reservation: what was charged before a piece of work began, carried by its holder and
-//! sealed with the secret (B-SEALED).
+//! Reservations: charges made before a piece of work begins, carried by their holder and sealed
+//! with the secret (B-SEALED).
 
 use std::num::NonZeroU32;
 
@@ -13,25 +13,27 @@ use crate::receipt::{
 };
 use crate::time::Micros;
 
-/// The first byte of what is sealed; receipts have another one.
+/// First byte of a sealed reservation. Receipts begin with another one, so neither opens as the
+/// other.
 const VERSION: u8 = 2;
-/// The units of a [`Part`] that is a place among what is in progress.
+/// In the encoding, takes the place of a unit's position in a [`Part`] that holds a slot: no unit
+/// has this position.
 const SLOT: u64 = COSTS_MAX as u64;
 
 /// The quantity that a part of a reservation counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Counts {
-    /// This many of the unit at this position of [`Reservation::amounts`], each with this weight in
-    /// the bucket.
+    /// The unit at this position of [`Reservation::amounts`], each weighing this much in the
+    /// bucket.
     Unit(usize, NonZeroU32),
-    /// A slot of a limit on what is in progress.
+    /// A slot of a limit on requests in progress.
     Slot,
 }
 
 /// One charge of a reservation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// Its quantity.
+    /// Quantity that the charge counts.
     pub counts: Counts,
     /// The bucket, what it was charged, and when; a cost of zero was never charged.
     pub line: Line,
@@ -49,7 +51,7 @@ pub struct Amount {
 /// Charges that were made before a piece of work began.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reservation {
-    /// The reservation's name in stores; made before any of them is asked (B-ID).
+    /// Name of the reservation in stores, chosen before the first store call (B-ID).
     pub id: Digest,
     /// The process that made the reservation: no other process has its local buckets.
     pub process: u64,
@@ -57,11 +59,11 @@ pub struct Reservation {
     pub class: Box<str>,
     /// When the reservation was made, by the clock that judged it.
     pub at: Micros,
-    /// The instant from which the reservation counts as used in full, by the same clock.
+    /// Instant from which the reservation counts as used in full, by the clock of `at`.
     pub ends: Micros,
     /// The lifetime that was asked for, in microseconds.
     pub hold_us: u64,
-    /// Longest duration in all, extensions included, in microseconds.
+    /// Longest lifetime in all, extensions included, in microseconds.
     pub life_us: u64,
     /// Units, each once.
     pub amounts: Vec<Amount>,
@@ -85,8 +87,8 @@ impl Reservation {
         self.amounts.iter().position(|one| *one.unit == *unit)
     }
 
-    /// Used amount of each unit by the holder's word: a unit that is not named was used as
-    /// reserved. `None` names a unit that was never reserved.
+    /// Used amount of each unit as the holder reports it; a unit that the report leaves out counts
+    /// as used in full. Returns `None` if the report names a unit that was never reserved.
     #[must_use]
     pub fn used(&self, said: &Costs) -> Option<Vec<u64>> {
         if said.iter().any(|(unit, _)| self.unit(unit).is_none()) {
@@ -96,9 +98,11 @@ impl Reservation {
         Some(self.amounts.iter().map(used).collect())
     }
 
-    /// Corrections that bring the buckets from what was reserved to what was used. Slots are free.
+    /// Returns the corrections that change the buckets from the reserved to the used amounts, and
+    /// that free the slots.
     ///
-    /// The latest charges go back first: what stays is what was counted first.
+    /// The latest charges are given back first, so that the rest counts from the earliest
+    /// instants.
     #[must_use]
     pub fn corrections(&self, used: &[u64]) -> Corrections {
         let mut corrections = Corrections::default();
@@ -118,8 +122,10 @@ impl Reservation {
         corrections
     }
 
-    /// Corrects the bucket of the part at `first`, which no earlier part has.
+    /// Adds the corrections of one bucket; `first` is the position of the first part charged to
+    /// it.
     fn correct(&self, first: usize, target: u64, corrections: &mut Corrections) {
+        // An extension charges the bucket of an earlier part again: correct the sum of both once.
         let own = || {
             self.parts[first..]
                 .iter()
@@ -212,6 +218,7 @@ impl Reservation {
         let [process, at, ends, hold_us, life_us] = figures;
         let class = reader.text()?.into();
         let mut amounts = Vec::new();
+        // Never more amounts than units are allowed, whatever the bytes say.
         for _ in 0..reader.number()?.min(SLOT) {
             let unit = reader.text()?;
             let reserved = reader.number()?;
@@ -251,8 +258,7 @@ impl Reservation {
 }
 
 impl Part {
-    /// Weight of so many of its unit in its bucket; more than any bucket holds is as much as
-    /// can be said.
+    /// Weight of `amount` units in the part's bucket, at most `u32::MAX`.
     #[must_use]
     pub fn weighed(&self, amount: u64) -> u32 {
         let weight = match self.counts {
@@ -262,7 +268,7 @@ impl Part {
         u32::try_from(amount.saturating_mul(weight)).unwrap_or(u32::MAX)
     }
 
-    /// Whether the other part was charged to the same bucket.
+    /// Whether both parts count units in the same bucket.
     #[must_use]
     pub fn shares(&self, other: &Self) -> bool {
         let is_unit = |part: &Self| matches!(part.counts, Counts::Unit(..));
@@ -274,8 +280,9 @@ impl Part {
     }
 }
 
-/// Debt in which a token bucket may be left by a surplus that leaves `used`: one
-/// window's rate (B-BOUND). Other algorithms forget a surplus with its window.
+/// Amount of the surplus `line` to give back, because it leaves a token bucket deeper in debt than
+/// one window's rate (B-BOUND). `used` is the bucket's use after the surplus. Other algorithms
+/// forget a surplus with its window, so there it is zero.
 #[must_use]
 pub fn beyond_debt(line: &Line, used: u64) -> u32 {
     if line.spec.algorithm() != Algorithm::TokenBucket {

@@ -20,7 +20,7 @@ pub const VALUE_BYTES_MAX: usize = 64 * 1024;
 pub enum Hits {
     /// Charges this many hits.
     Charge(NonZeroU32),
-    /// Charges nothing: asks whether one hit would be admitted.
+    /// Charges nothing; asks whether one hit would be admitted.
     Look,
     /// Gives this many hits back.
     Refund(NonZeroU32),
@@ -54,7 +54,7 @@ impl fmt::Debug for DescriptorEntry<'_> {
 /// One descriptor of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Descriptor<'a> {
-    /// Its entries, in order.
+    /// Entries of the descriptor, in order.
     pub entries: Vec<DescriptorEntry<'a>>,
     /// Requested operation; the call's hits if the descriptor states none.
     pub hits: Option<Hits>,
@@ -140,7 +140,7 @@ impl<'a> DescriptorFacts<'a> {
         })
     }
 
-    /// The domain that is asked.
+    /// The domain of the call.
     #[must_use]
     pub const fn domain(&self) -> &'a str {
         self.domain

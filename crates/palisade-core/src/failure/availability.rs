@@ -9,18 +9,18 @@ use crate::time::{MINUTE, Micros, SECOND};
 /// Probes are never closer together than this, whatever is configured.
 pub const PROBE_GAP_MIN: u64 = SECOND / 100;
 
-/// Figures of the `availability` profile.
+/// Settings of the `availability` profile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AvailabilitySettings {
     /// Consecutive failures that open the circuit; 0 counts as 1.
     pub trip_failures: u32,
-    /// From opening to the earliest probe, in microseconds.
+    /// Time from opening to the earliest probe, in microseconds.
     pub probe_dwell: u64,
-    /// Between probes once they are allowed, in microseconds.
+    /// Time between probes once they are allowed, in microseconds.
     pub probe_interval: u64,
     /// Successful probes in a row that close the circuit; 0 counts as 1.
     pub close_successes: u32,
-    /// Without an answered probe for this long the outage is prolonged, in microseconds.
+    /// Time without an answered probe after which the outage is prolonged, in microseconds.
     pub prolonged_after: u64,
 }
 
@@ -78,7 +78,7 @@ impl AvailabilityBreaker {
         }
     }
 
-    /// Replaces the figures; a running dwell keeps its end.
+    /// Replaces the settings; a running dwell keeps its end.
     pub const fn reconfigure(&mut self, settings: AvailabilitySettings) {
         self.settings = settings;
     }
@@ -91,8 +91,8 @@ impl AvailabilityBreaker {
             .is_some_and(|at| self.latest.max(now) >= at)
     }
 
-    /// For how long the store has answered no probe, in microseconds; `None` while
-    /// the circuit is closed.
+    /// Time for which the store has answered no probe, in microseconds; `None` while the circuit
+    /// is closed.
     #[must_use]
     pub fn silent_for(&self, now: Micros) -> Option<u64> {
         match self.state {
@@ -193,7 +193,8 @@ impl Breaker for AvailabilityBreaker {
         let mut events = self.advance(now);
         if let State::Closed { failures } = &mut self.state
             && permit.openings == self.openings
-            // A call that began before the last failure was known failed together with it.
+            // Calls in progress together fail together (F-STALL): one that began before the last
+            // failure became known adds no failure of its own.
             && permit.failures == self.known
         {
             *failures += 1;

@@ -29,9 +29,9 @@ const ORDER: [KeyKind; 6] = [
 pub struct SeenBlock {
     /// The rule that issued it.
     pub rule: Rule,
-    /// Its level.
+    /// Level of the block.
     pub level: Level,
-    /// Its end.
+    /// End of the block.
     pub until: Micros,
 }
 
@@ -63,8 +63,8 @@ impl BlockCache {
         }
     }
 
-    /// Remembers a HARD block on the key of this `kind`. Of two blocks on one key the one that ends
-    /// later is kept.
+    /// Remembers a HARD block on the key of this `kind`. Of two blocks on one key, the one that
+    /// ends later is kept.
     pub fn saw(&mut self, kind: KeyKind, keys: &DegradedKeys, block: SeenBlock, now: Micros) {
         let Some(key) = block_key(kind, keys) else {
             return;
@@ -87,8 +87,8 @@ impl BlockCache {
         }
     }
 
-    /// Remembers every HARD block that a decision of the store names. The end of a block is known
-    /// to the second, rounded up.
+    /// Remembers every HARD block that a decision of the store names. An answer states its end in
+    /// whole seconds, rounded up; so is the remembered end.
     pub fn saw_decision(&mut self, keys: &DegradedKeys, decision: &Decision, now: Micros) {
         if decision.mode != Mode::Normal || decision.outcome != Outcome::HardBlock {
             return;
@@ -118,7 +118,7 @@ impl BlockCache {
         }
     }
 
-    /// The running block that binds this request, in the guard's order.
+    /// The running block that binds this request; of several, the first in the guard's order.
     #[must_use]
     pub fn binding(
         &self,
@@ -165,9 +165,9 @@ impl BlockCache {
     }
 }
 
-/// Whether a block binds a request: the same requests as while the store answers. A network's block
-/// binds no trusted session (G-ADVISORY) and no success of a login, and heavy endpoints know no
-/// account.
+/// Whether a block binds a request; the rules are those that apply while the store answers. A
+/// network's block binds no trusted session (G-ADVISORY) and no success of a login, and heavy
+/// endpoints know no account.
 const fn binds(kind: KeyKind, flow: Flow, attempt: Attempt, trust: Trust) -> bool {
     match kind {
         KeyKind::Prefix | KeyKind::PrefixAgent => {
@@ -176,7 +176,7 @@ const fn binds(kind: KeyKind, flow: Flow, attempt: Attempt, trust: Trust) -> boo
         }
         KeyKind::Account | KeyKind::AccountDevice => !matches!(flow, Flow::Api),
         KeyKind::PrefixDevice | KeyKind::Device => true,
-        // Names have a cache of their own: a lockout is no HARD block.
+        // User names have a cache of their own: a lockout is no HARD block.
         KeyKind::Lockout => false,
     }
 }

@@ -1,4 +1,4 @@
-//! Parts that the two breaker profiles share: their states, results and events.
+//! Parts that the two breaker profiles share: states, results and events.
 
 use arrayvec::ArrayVec;
 
@@ -17,7 +17,7 @@ pub enum Circuit {
 }
 
 impl Circuit {
-    /// 0 closed, 1 open, 2 half open.
+    /// Value of the metric: 0 closed, 1 open, 2 half open.
     #[must_use]
     pub const fn gauge(self) -> u8 {
         match self {
@@ -27,7 +27,7 @@ impl Circuit {
         }
     }
 
-    /// As in metric labels.
+    /// Name of the state in metric labels.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -38,10 +38,10 @@ impl Circuit {
     }
 }
 
-/// The way in which a policy handles its requests now.
+/// Mode in which requests of one policy are handled now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PolicyMode {
-    /// The store is called; a request whose call fails is answered on its own.
+    /// The store is called; a request whose own call fails is answered without it.
     Normal,
     /// The circuit is not closed: local caps or local fallback.
     Degraded,
@@ -64,12 +64,12 @@ pub struct Permit {
     pub(super) failures: u64,
 }
 
-/// May the store be called for this request?
+/// Whether the store may be called for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallDecision {
-    /// Call it, then report the result with the permit.
+    /// Call the store, then report the result with the permit.
     Call(Permit),
-    /// Do not: answer locally.
+    /// Do not call the store: answer locally.
     DoNotCall,
 }
 
@@ -89,17 +89,17 @@ impl CallDecision {
 pub enum ProbeResult {
     /// The store answered within the deadline.
     Healthy,
-    /// It did not.
+    /// The store failed, or did not answer within the deadline.
     Failed,
 }
 
-/// Something an operator must be able to see: audited and counted by the caller.
+/// Change that an operator must be able to see: the caller audits and counts it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A call failed and the circuit is still closed: requests whose calls fail are
     /// refused (heavy endpoints: let through behind local caps).
     Suspected,
-    /// A probe succeeded after that, or the circuit opens now.
+    /// The suspicion is over: a probe succeeded, or the circuit opens.
     SuspicionEnded,
     /// The circuit opened from closed.
     Opened,
@@ -129,7 +129,7 @@ pub enum Event {
 }
 
 impl Event {
-    /// The circuit's change, for `transitions_total{from,to}`.
+    /// The change of the circuit, for `transitions_total{from,to}`.
     #[must_use]
     pub const fn transition(self) -> Option<(Circuit, Circuit)> {
         match self {
@@ -141,39 +141,39 @@ impl Event {
         }
     }
 
-    /// True for what must wake a person.
+    /// True for events that must page an operator.
     #[must_use]
     pub const fn is_critical(self) -> bool {
         matches!(self, Self::ReentryGuard { .. })
     }
 }
 
-/// The events of one step, in order.
+/// Events of one step, in order.
 pub type Events = ArrayVec<Event, 8>;
 
-/// A breaker: both profiles implement this.
+/// State machine that decides whether the store is called; both profiles implement it.
 ///
-/// The instants passed in may come from several threads and be slightly out of
-/// order; none takes the machine back.
+/// Instants may come from several threads and be slightly out of order: an earlier one never moves
+/// the state back.
 pub trait Breaker {
-    /// May the store be called now?
+    /// Decides whether the store may be called now.
     fn admit(&self, now: Micros) -> CallDecision;
 
-    /// A call that was admitted succeeded.
+    /// Reports that an admitted call succeeded.
     fn on_success(&mut self, permit: Permit, now: Micros) -> Events;
 
-    /// A call that was admitted failed: an error, a refused connection, or no
-    /// answer within the deadline.
+    /// Reports that an admitted call failed: an error, a refused connection, or no answer within
+    /// the deadline.
     fn on_failure(&mut self, permit: Permit, now: Micros) -> Events;
 
     /// When the next background probe may start; `None` while the store is trusted.
     fn next_probe_at(&self) -> Option<Micros>;
 
-    /// The result of a background probe that was started at `began`. One that was not
-    /// due is ignored.
+    /// Reports the result of a background probe that started at `began`. A probe that was not due
+    /// is ignored.
     fn on_probe(&mut self, result: ProbeResult, began: Micros, now: Micros) -> Events;
 
-    /// Emits what fell due by the passing of time alone.
+    /// Emits the events that are due only because time has passed.
     fn advance(&mut self, now: Micros) -> Events;
 
     /// When [`Breaker::advance`] next has something to emit.
@@ -182,7 +182,7 @@ pub trait Breaker {
     /// The circuit's state.
     fn circuit(&self) -> Circuit;
 
-    /// The way in which the policy handles its requests.
+    /// Mode in which the policy handles its requests.
     fn mode(&self, now: Micros) -> PolicyMode;
 
     /// True after a failure that did not open the circuit, until a probe succeeds.
@@ -190,7 +190,7 @@ pub trait Breaker {
         false
     }
 
-    /// True if a call that succeeds would change nothing.
+    /// True if reporting a success would change nothing, so that callers may skip it.
     fn is_calm(&self) -> bool {
         false
     }

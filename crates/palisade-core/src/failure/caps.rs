@@ -1,5 +1,5 @@
-//! Local caps of degraded mode: exact sliding counters, bounded in number, per
-//! node and never shared. The figures are locked and the same on every node.
+//! Local caps of degraded mode: exact sliding counters, bounded in number, per node and never
+//! shared. The caps are fixed, and the same on every node.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -9,7 +9,7 @@ use crate::key::Digest;
 use crate::record::Flow;
 use crate::time::{MINUTE, Micros};
 
-/// A `failure` within this time of a counted `check` is the same attempt.
+/// A `failure` or `unknown` within this time of a counted `check` belongs to the same attempt.
 pub const SAME_ATTEMPT: u64 = MINUTE;
 
 /// At most `count` in any `window`.
@@ -30,13 +30,13 @@ pub struct CapTable {
     pub prefix_ua: Option<Cap>,
     /// Per account (K4).
     pub account: Option<Cap>,
-    /// Counters kept per kind of key. Past that, expired ones leave and new keys
-    /// share a single counter with the same cap.
+    /// Most counters per kind of key. Further keys share a single counter with the same cap, until
+    /// another counter has expired.
     pub keys_max: usize,
 }
 
 impl CapTable {
-    /// The locked figures.
+    /// The caps of `flow`; no policy can change them.
     #[must_use]
     pub const fn of(flow: Flow) -> Self {
         match flow {
@@ -52,7 +52,8 @@ impl CapTable {
                     window: MINUTE,
                 }),
                 account: None,
-                // A full counter holds up to 120 instants: half as many fit.
+                // A full counter of this flow holds up to 120 instants, so fewer counters fit in
+                // the same memory.
                 keys_max: 50_000,
             },
         }
@@ -98,7 +99,7 @@ pub struct DegradedCaps {
 }
 
 impl DegradedCaps {
-    /// Empty counters with the figures of `table`.
+    /// Empty counters with the caps of `table`.
     #[must_use]
     pub fn new(table: CapTable) -> Self {
         let scope = |cap| Scope::new(cap, table.keys_max);
@@ -118,6 +119,8 @@ impl DegradedCaps {
         if is_outcome && self.follows_a_check(keys, now) {
             return Exceeded::new();
         }
+        // All counters are asked before any counts: an attempt over one cap must not use up the
+        // others.
         let mut full = Exceeded::new();
         for (kind, scope, key) in self.applying(keys) {
             if !scope.has_room(key, now) {
@@ -132,7 +135,7 @@ impl DegradedCaps {
         full
     }
 
-    /// Gives back the memory of counters that no longer count.
+    /// Frees the memory of counters that have expired.
     pub fn release(&mut self, now: Micros) {
         self.latest = self.latest.max(now);
         let now = self.latest;
@@ -148,7 +151,7 @@ impl DegradedCaps {
         }
     }
 
-    /// Counters kept now, the shared ones aside.
+    /// Number of counters kept now, without the shared ones.
     #[must_use]
     pub fn len(&self) -> usize {
         [
@@ -177,7 +180,8 @@ impl DegradedCaps {
             .is_some_and(|at| now.since(at) < SAME_ATTEMPT)
     }
 
-    /// Yields the keys that apply, the account first: the order of the guard's own evaluation.
+    /// Yields the counters that apply, the account's first: the order of the guard's own
+    /// evaluation.
     fn applying(
         &mut self,
         keys: &CapKeys,
@@ -205,7 +209,7 @@ struct Scope {
     keys_max: usize,
     logs: BTreeMap<ScopeKey, Log>,
     by_expiry: BTreeSet<(Micros, ScopeKey)>,
-    /// Hits of keys that found no counter of their own: they share one cap.
+    /// Hits of keys that have no counter of their own; together they share one cap.
     overflow: VecDeque<Hit>,
 }
 
@@ -240,12 +244,14 @@ impl Scope {
             return log.running(floor, now) < floor.count;
         }
         if self.logs.len() < self.keys_max {
+            // The key is about to get a counter of its own, which takes over its hits in the
+            // shared one.
             return self.overflowed(key).count() < floor.count;
         }
         self.overflow.len() < floor.count
     }
 
-    /// Only after [`Scope::has_room`] said yes for the same instant.
+    /// Counts a hit. Call it only after [`Scope::has_room`] returned true for the same instant.
     fn record(&mut self, key: ScopeKey, now: Micros, attempt: Attempt) {
         if !self.logs.contains_key(&key) {
             if self.logs.len() >= self.keys_max {
@@ -256,7 +262,8 @@ impl Scope {
                 });
                 return;
             }
-            // Hits that the key took from the shared counter move to its own: they stay used up.
+            // Hits of the key in the shared counter are copied to its own, so that they stay used
+            // up.
             let log = Log::of(self.overflowed(key));
             self.logs.insert(key, log);
         }
@@ -312,7 +319,7 @@ impl Log {
         }
     }
 
-    /// Hits that still count; the others are forgotten.
+    /// Number of hits that still count; forgets the others.
     fn running(&mut self, cap: Cap, now: Micros) -> usize {
         while let Some(oldest) = self.hits.front()
             && now.since(*oldest) >= cap.window

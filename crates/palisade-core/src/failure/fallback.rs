@@ -1,5 +1,5 @@
-//! Fallbacks of limits while the store cannot be asked: figures and pure selection. The caller
-//! charges local buckets accordingly.
+//! Fallbacks of limits while the store cannot be asked: settings, and a pure function that selects
+//! one of them. The caller charges local buckets accordingly.
 //!
 //! Auth has no unlimited variant: no configuration can leave it without a limit.
 
@@ -31,13 +31,13 @@ impl Share {
         }
     }
 
-    /// In percent.
+    /// The share in percent.
     #[must_use]
     pub const fn percent(self) -> u8 {
         self.0
     }
 
-    /// This share of `limit`, rounded down, at least 1.
+    /// Returns this share of `limit`, rounded down, at least 1.
     #[must_use]
     pub fn of(self, limit: u32) -> NonZeroU32 {
         let share = u64::from(limit) * u64::from(self.0) / 100;
@@ -45,9 +45,9 @@ impl Share {
         NonZeroU32::new(share).unwrap_or(NonZeroU32::MIN)
     }
 
-    /// A limit cut to this share, its burst too, for a request of `cost`. A token bucket keeps
-    /// room for that cost: if it took only the share's burst for it, it would be ready for the
-    /// next one sooner than the policy's own bucket (D32).
+    /// Returns `spec` with its limit and burst cut to this share, for a request of `cost`. The
+    /// burst keeps room for the whole cost: if a costly request took only the smaller burst, the
+    /// bucket would be ready for the next one sooner than the policy's own (D32).
     #[must_use]
     pub fn of_spec(self, spec: &BucketSpec, cost: u32) -> BucketSpec {
         let cut = |burst| {
@@ -100,7 +100,7 @@ impl LocalCap {
     /// The cap of one address on health, metrics and exempt routes: 60 requests in any minute.
     ///
     /// # Errors
-    /// None: the figure is valid.
+    /// None: 60 is a valid limit.
     pub fn exempt() -> Result<Self, SpecError> {
         Self::new(NonZeroU32::MIN.saturating_add(59), None)
     }
@@ -111,7 +111,7 @@ impl LocalCap {
     }
 }
 
-/// The caller of a request.
+/// Whether the caller of a request is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Caller {
     /// A known tenant.
@@ -136,9 +136,9 @@ pub struct Affected<'a> {
     pub class: ClassKind,
     /// The behaviour of its class when the store stays down.
     pub prolonged: WhenProlonged,
-    /// Its method.
+    /// Method of the request.
     pub method: &'a str,
-    /// Its path.
+    /// Path of the request.
     pub path: &'a str,
     /// The caller.
     pub caller: Caller,
@@ -146,34 +146,34 @@ pub struct Affected<'a> {
     pub limits: OnStoreFailure,
 }
 
-/// The rule for one request.
+/// Fallback that applies to one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FallbackRule {
-    /// Charge [`LocalCap::exempt`] locally, keyed prefix, and no limit of the policy (D36).
+    /// Charge only [`LocalCap::exempt`], locally and keyed by address prefix (D36).
     Exempt,
     /// Charge each limit locally, cut by [`Share::of_spec`].
     Share(Share),
-    /// Charge this cap locally, keyed tenant and prefix.
+    /// Charge this cap locally, keyed by tenant and address prefix.
     Local {
         /// The cap.
         cap: LocalCap,
         /// The mode that answers report: `degraded`, or `fail_open` where a limit asked for it.
         mode: Mode,
     },
-    /// Refuse with [`closed`].
+    /// Refuse the request with [`closed`].
     Closed,
 }
 
-/// Figures of the fallback.
+/// Settings of the fallback.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FallbackPolicy {
-    /// Share that is left of each limit of an auth class.
+    /// Share of each limit of an auth class that stays in force.
     pub auth: Share,
     /// Cap of a known tenant.
     pub tenant: LocalCap,
     /// Cap of an anonymous caller.
     pub anonymous: LocalCap,
-    /// Paths that a GET or HEAD may always ask for, unless their class is auth or admin; a
+    /// Paths that GET and HEAD requests may always reach, unless their class is auth or admin; a
     /// trailing `/*` covers everything below.
     pub exempt: Vec<Box<str>>,
 }
@@ -201,11 +201,12 @@ impl Default for FallbackPolicy {
 }
 
 impl FallbackPolicy {
-    /// The rule for one request.
+    /// Selects the fallback for one request.
     #[must_use]
     pub fn select(&self, request: Affected<'_>, outage: Outage) -> FallbackRule {
         let closes = request.prolonged == WhenProlonged::Closed;
         match request.class {
+            // First: a health check must be answered however long the outage lasts.
             ClassKind::Ordinary if self.is_exempt(request) => FallbackRule::Exempt,
             _ if closes && outage == Outage::Prolonged => FallbackRule::Closed,
             ClassKind::Admin => FallbackRule::Closed,
@@ -247,7 +248,8 @@ impl FallbackPolicy {
         }
     }
 
-    /// Whether the path is exempt. A path that an application may read as another one is not.
+    /// Whether the path is exempt. A path with `..` or `%` never is: the application may read it
+    /// as another path.
     fn is_exempt(&self, request: Affected<'_>) -> bool {
         let path = request.path;
         let is_read = matches!(request.method, "GET" | "HEAD");
@@ -281,7 +283,7 @@ pub fn strictest(limits: impl IntoIterator<Item = OnStoreFailure>) -> OnStoreFai
         .unwrap_or_default()
 }
 
-/// Allowed by the local fallback, in the rule's mode.
+/// A decision of the local fallback that allows the request.
 #[must_use]
 pub fn allowed(mode: Mode, now: Micros) -> Decision {
     Decision {
@@ -292,21 +294,21 @@ pub fn allowed(mode: Mode, now: Micros) -> Decision {
     }
 }
 
-/// Over a local cap: 429, and the body says that enforcement is degraded.
+/// A refusal because a local cap is exceeded: 429, and the body says that enforcement is degraded.
 #[must_use]
 pub fn exceeded(mode: Mode, wait_us: u64, now: Micros) -> Decision {
     refused(ErrorCode::RateLimitExceeded, mode, wait_us, now)
 }
 
-/// A closed class: 503 until the next probe, `wait_us` away.
+/// A refusal because the class is closed: 503 until the next probe, `wait_us` away.
 #[must_use]
 pub fn closed(wait_us: u64, now: Micros) -> Decision {
     let error = ErrorCode::ServiceUnavailable;
     refused(error, Mode::FailClosed, wait_us, now)
 }
 
-/// A request that waited too long for its turn: 503, and it may be retried at once. The store
-/// answers, so no fallback may stand in for it (F-CONFLICT).
+/// A refusal of a request that waited too long for its turn: 503, to be retried at once. The store
+/// does answer, so no fallback may stand in for it (F-CONFLICT).
 #[must_use]
 pub fn conflicted(now: Micros) -> Decision {
     let mut decision = closed(0, now);

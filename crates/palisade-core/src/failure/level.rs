@@ -1,5 +1,5 @@
 //! The degradation level: one number for the gauge, `/health/dependencies` and the dashboard, and
-//! the measurements it rests on.
+//! the measurements that it is computed from.
 
 use std::collections::VecDeque;
 
@@ -7,11 +7,11 @@ use crate::time::{MINUTE, Micros, SECOND};
 
 /// A p99 above this is a warning, in microseconds.
 pub const SLOW_P99: u64 = 5 * SECOND / 1_000;
-/// Fewest answers that a p99 is taken of: among fewer it is merely the slowest one.
+/// Fewest latencies for a p99: among fewer, it would be just the slowest one.
 pub const SLOW_SAMPLES_MIN: usize = 100;
-/// Latencies kept.
+/// Most latencies kept.
 pub const SAMPLES_MAX: usize = 512;
-/// A latency older than this says nothing about now.
+/// Age beyond which a latency no longer counts.
 pub const SAMPLE_AGE_MAX: u64 = MINUTE;
 
 /// The degradation level, mildest first.
@@ -30,7 +30,7 @@ pub enum DegradationLevel {
 }
 
 impl DegradationLevel {
-    /// 0 to 3.
+    /// Number of the level, 0 to 3.
     #[must_use]
     pub const fn number(self) -> u8 {
         self as u8
@@ -51,21 +51,21 @@ impl DegradationLevel {
 /// The store as this node sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoreHealth {
-    /// It answers.
+    /// The store answers.
     Up {
-        /// 99th percentile of its latency, in microseconds.
+        /// p99 latency of the store, in microseconds.
         p99_us: u64,
     },
-    /// It times out, is down, or is not being called.
+    /// The store times out, is down, or is not being called.
     Down,
 }
 
 /// The policy source as this node sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SourceHealth {
-    /// It answers.
+    /// The source answers.
     Up,
-    /// It does not; cached policies serve.
+    /// The source does not answer; cached policies stay in force.
     Down,
 }
 
@@ -83,7 +83,7 @@ pub enum FailureKind {
 }
 
 impl FailureKind {
-    /// As in metric labels.
+    /// Name of the kind in metric labels.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -110,7 +110,7 @@ pub struct Health {
 }
 
 impl Health {
-    /// A call or a probe was answered after `latency_us`.
+    /// Records a call or a probe that was answered after `latency_us`.
     pub fn answered(&mut self, latency_us: u64, now: Micros) {
         if self.samples.len() == SAMPLES_MAX {
             self.samples.pop_front();
@@ -122,30 +122,31 @@ impl Health {
         self.failing_since = None;
     }
 
-    /// A call or a probe failed.
+    /// Records a call or a probe that failed.
     pub fn failed(&mut self, kind: FailureKind, now: Micros) {
         self.last_failure = Some(kind);
         self.failing_since.get_or_insert(now);
     }
 
-    /// Since when every call has failed; `None` if the last one was answered.
+    /// Start of the current run of failures; `None` if the last call was answered.
     #[must_use]
     pub const fn failing_since(&self) -> Option<Micros> {
         self.failing_since
     }
 
-    /// The kind of the last failure, also of one that is over.
+    /// The kind of the last failure, even if the store has answered since.
     #[must_use]
     pub const fn last_failure(&self) -> Option<FailureKind> {
         self.last_failure
     }
 
-    /// The latency that `permille` of the last minute's answers stayed within,
-    /// in microseconds; `None` without answers.
+    /// Latency within which `permille` of the last minute's answers came, in microseconds; `None`
+    /// without answers.
     #[must_use]
     pub fn quantile(&self, permille: u16, now: Micros) -> Option<u64> {
         let mut recent: Vec<u64> = self.recent(now).collect();
         let rank = (recent.len() * usize::from(permille.min(1_000))).div_ceil(1_000);
+        // The nearest rank, without interpolation.
         let place = rank.saturating_sub(1);
         (place < recent.len()).then(|| *recent.select_nth_unstable(place).1)
     }
@@ -158,8 +159,8 @@ impl Health {
             .map(|sample| sample.latency_us)
     }
 
-    /// The store's health by its last answers alone. The store is slow only if enough answers say
-    /// so.
+    /// Judges the store by its last answers alone. Without enough answers for a p99, it counts as
+    /// fast.
     #[must_use]
     pub fn store(&self, now: Micros) -> StoreHealth {
         match self.failing_since {

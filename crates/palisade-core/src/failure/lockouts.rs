@@ -55,8 +55,7 @@ impl LockoutCache {
         }
     }
 
-    /// Copies the refusals from a name's record. A name that the record refuses nothing is
-    /// forgotten.
+    /// Copies the refusals in force from a name's record. A name without refusals is forgotten.
     pub fn saw(&mut self, name: Digest, standing: &Standing, now: Micros) {
         self.expire(now);
         let challenge = standing.challenge;
@@ -71,13 +70,13 @@ impl LockoutCache {
         );
     }
 
-    /// Every refusal of this request.
+    /// The refusals that apply to this request.
     #[must_use]
     pub fn binding(&self, attempt: Attempt, keys: &DegradedKeys, now: Micros) -> Vec<Candidate> {
         let Some(ends) = self.ends(keys) else {
             return Vec::new();
         };
-        // A challenge is required of a check only, and waiting does not help against it.
+        // A challenge is required only of a check.
         let challenge = ends.challenge.filter(|_| attempt == Attempt::Check);
         let challenge_until = challenge.map_or(Micros(0), |(_, until)| until);
         let until = [
@@ -93,6 +92,7 @@ impl LockoutCache {
                 outcome: Outcome::Deny,
                 level: None,
                 retry_after: match rule {
+                    // Waiting does not help against a challenge: the wait is nominal.
                     Rule::A_CAPTCHA => 1,
                     _ => retry_after_seconds(until.since(now)),
                 },
@@ -100,7 +100,7 @@ impl LockoutCache {
             .collect()
     }
 
-    /// The challenge that this request's name has not passed.
+    /// The challenge that the request's name still has to pass.
     #[must_use]
     pub fn challenge(&self, keys: &DegradedKeys, now: Micros) -> Option<Challenge> {
         let (which, until) = self.ends(keys)?.challenge?;
@@ -149,6 +149,7 @@ impl LockoutCache {
     }
 
     fn put(&mut self, name: Digest, ends: Ends, now: Micros) {
+        // Removed first, because `by_end` has the name under its old end.
         self.lift(name);
         if ends.last() <= now {
             return;

@@ -49,7 +49,7 @@ pub enum Policy {
 }
 
 impl Policy {
-    /// All four.
+    /// All policies.
     pub const ALL: [Self; 4] = [Self::Login, Self::Otp, Self::Api, Self::Limits];
 
     /// Lower-case name, as in metric labels and audits.

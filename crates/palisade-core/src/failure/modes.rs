@@ -1,5 +1,5 @@
-//! Answers to guard operations while the store cannot be asked. Selected per flow, explicit in the
-//! answer, never written anywhere shared.
+//! Answers to guard operations while the store cannot be asked. They are chosen per flow, say so
+//! themselves, and are never written anywhere shared.
 
 use super::blocks::BlockCache;
 use super::breaker::PolicyMode;
@@ -16,9 +16,9 @@ use crate::time::{Micros, SECOND, retry_after_seconds};
 /// Whether the request comes from a trusted session device (G-ADVISORY).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Trust {
-    /// The host asserts that it does: our own record of the association cannot be read now.
+    /// The host asserts that it does. Our own record of the association cannot be read now.
     Trusted,
-    /// It does not, or that cannot be known.
+    /// The request comes from no such device, or that cannot be known.
     #[default]
     Untrusted,
 }
@@ -36,9 +36,9 @@ pub struct DegradedKeys {
     pub fingerprint: Option<Digest>,
     /// Username with prefix, where the lockout is enforced.
     pub lockout: Option<Digest>,
-    /// No challenge is outstanding for this request: it was passed, or none is required.
+    /// True if no challenge is outstanding for this request: it was passed, or none is required.
     pub challenge_passed: bool,
-    /// Trusted session or not.
+    /// Whether the session is trusted.
     pub trust: Trust,
 }
 
@@ -52,7 +52,7 @@ pub struct DegradedGuard {
 }
 
 impl DegradedGuard {
-    /// Empty, with the locked caps of `flow`.
+    /// No blocks and no counts, with the fixed caps of `flow`.
     #[must_use]
     pub fn new(flow: Flow) -> Self {
         Self {
@@ -63,11 +63,11 @@ impl DegradedGuard {
         }
     }
 
-    /// The answer to a request whose store call failed or was not made. A heavy call is handled as
-    /// a check, because it is judged before anything is done.
+    /// The answer to a request whose store call failed or was not made. A call of a heavy endpoint
+    /// is handled as a check: it is judged before any work is done.
     ///
-    /// `mode` is the policy's mode after the failure was reported, so that the
-    /// request that opens the circuit is already answered in the new mode.
+    /// `mode` is the policy's mode after the failure was reported: the request that opens the
+    /// circuit is already answered in the new mode.
     pub fn answer(
         &mut self,
         attempt: Attempt,
@@ -105,7 +105,7 @@ impl DegradedGuard {
         self.caps.len() + self.blocks.len() + self.lockouts.len()
     }
 
-    /// Gives back memory that no longer matters.
+    /// Frees the memory of counters, blocks and lockouts that have expired.
     pub fn release(&mut self, now: Micros) {
         self.caps.release(now);
         self.blocks.expire(now);
@@ -122,6 +122,7 @@ impl DegradedGuard {
         if let Some(refusal) = self.seen(attempt, keys, mode, now) {
             return refusal;
         }
+        // A success is not counted: the caps bound guesses.
         if attempt == Attempt::Success {
             self.passed(keys, now);
             return allowed(mode, now);
@@ -139,8 +140,8 @@ impl DegradedGuard {
         }
     }
 
-    /// F-BLOCKS: the refusal by the blocks and lockouts that this node has seen, aggregated as the
-    /// store's own records would be.
+    /// F-BLOCKS: the refusal by blocks and lockouts that this node has seen, aggregated like those
+    /// of the store's records.
     fn seen(
         &mut self,
         attempt: Attempt,
@@ -148,6 +149,7 @@ impl DegradedGuard {
         mode: Mode,
         now: Micros,
     ) -> Option<Decision> {
+        // Before the lookup: this request must not meet the challenge that it has passed.
         if keys.challenge_passed {
             self.passed(keys, now);
         }
@@ -179,8 +181,8 @@ impl DegradedGuard {
     }
 }
 
-/// FAIL_CLOSED for one request: `F-CLOSED`, or `F-CORRUPT`, `F-VERSION`,
-/// `F-CONFLICT` where one record and not the store is the trouble.
+/// FAIL_CLOSED for one request: `F-CLOSED`, or `F-CORRUPT`, `F-VERSION`, `F-CONFLICT` where the
+/// trouble is one record and not the store.
 #[must_use]
 pub fn fail_closed(rule: Rule, now: Micros) -> Decision {
     blocked(

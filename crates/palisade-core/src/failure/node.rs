@@ -1,8 +1,8 @@
-//! Every failure mode of one process: a breaker per policy, the local caps and
-//! blocks of each guard flow, the probes' timetable.
+//! Failure modes of one process: a breaker per policy, the local caps and blocks of each guard
+//! flow, and the timetable of probes.
 //!
-//! The background task of a server and the virtual clock of a test drive it the
-//! same way: ask [`NodeModes::next_due`], wait until then, do it, ask again.
+//! A server's background task and a test's virtual clock drive it alike: ask
+//! [`NodeModes::next_due`], wait until then, do the task, ask again.
 //!
 //! One guard operation:
 //!
@@ -82,7 +82,8 @@ pub enum Due {
     Advance(Policy),
 }
 
-/// One guard flow: may the store be called, and what a request gets if not.
+/// Failure modes of one guard flow: whether the store may be called, and the answer to a request
+/// if not.
 ///
 /// Usable on its own, so that flows need not share a lock.
 #[derive(Clone, Debug)]
@@ -93,7 +94,7 @@ pub struct GuardModes {
 }
 
 impl GuardModes {
-    /// Closed and empty.
+    /// A closed circuit, with nothing counted.
     #[must_use]
     pub fn new(flow: Flow) -> Self {
         Self {
@@ -109,7 +110,7 @@ impl GuardModes {
         &self.breaker
     }
 
-    /// The caps and the seen blocks.
+    /// The caps, and the blocks and lockouts that this node has seen.
     pub const fn guard(&mut self) -> &mut DegradedGuard {
         &mut self.guard
     }
@@ -121,12 +122,15 @@ impl GuardModes {
         self.guard.answer(op, keys, mode, now)
     }
 
+    /// Schedules the release of local counters once degraded mode has ended (F-EPOCH).
     fn watch(&mut self, events: Events, now: Micros) -> Events {
         for event in &events {
             match event {
                 Event::DegradedExited | Event::ReentryEnded => {
                     self.release_at = Some(now.plus(COUNTERS_OUTLIVE));
                 }
+                // A new outage goes on with the old counters: a recovery in between is no fresh
+                // budget.
                 Event::DegradedEntered | Event::ReentryGuard { .. } => self.release_at = None,
                 _ => {}
             }
@@ -188,7 +192,7 @@ impl Breaker for GuardModes {
     }
 }
 
-/// All of one process.
+/// Failure modes of one process: three guard flows, and the limits.
 #[derive(Clone, Debug)]
 pub struct NodeModes {
     login: GuardModes,
@@ -206,7 +210,7 @@ impl Default for NodeModes {
 }
 
 impl NodeModes {
-    /// Everything closed and empty.
+    /// Closed circuits, with nothing counted.
     #[must_use]
     pub fn new(availability: AvailabilitySettings, fallback: FallbackPolicy) -> Self {
         Self {
@@ -219,26 +223,26 @@ impl NodeModes {
         }
     }
 
-    /// Replaces the configurable figures (hot reload); nothing that runs is reset.
+    /// Replaces the configurable settings (hot reload); nothing that is under way is reset.
     pub fn reconfigure(&mut self, availability: AvailabilitySettings, fallback: FallbackPolicy) {
         self.limits.reconfigure(availability);
         self.fallback = fallback;
     }
 
-    /// May `policy` call the store now?
+    /// Decides whether `policy` may call the store now.
     #[must_use]
     pub fn admit(&self, policy: Policy, now: Micros) -> CallDecision {
         self.breaker(policy).admit(now)
     }
 
-    /// True if a call of `policy` would be admitted, and its success would change nothing but the
-    /// latency measurements. A caller that makes many calls need not report each of them then.
+    /// True if a call of `policy` would be admitted and its success would change nothing but the
+    /// latency measurements. A caller that makes many calls then need not report each of them.
     #[must_use]
     pub fn is_calm(&self, policy: Policy) -> bool {
         self.health.failing_since().is_none() && self.breaker(policy).is_calm()
     }
 
-    /// An admitted call of `policy` was answered after `latency_us`.
+    /// Reports that an admitted call of `policy` was answered after `latency_us`.
     pub fn on_success(
         &mut self,
         policy: Policy,
@@ -250,8 +254,8 @@ impl NodeModes {
         self.breaker_mut(policy).on_success(permit, now)
     }
 
-    /// An admitted call of `policy` failed. Answer the request after this: the
-    /// failure may just have opened the circuit.
+    /// Reports that an admitted call of `policy` failed. Answer the request only after this: the
+    /// failure may have opened the circuit.
     pub fn on_failure(
         &mut self,
         policy: Policy,
@@ -274,8 +278,8 @@ impl NodeModes {
         self.guard_modes(flow).answer(op, keys, now)
     }
 
-    /// The answer to a guard operation that one record, and not the store, kept from
-    /// being decided: `rule` is `F-CONFLICT`, `F-CORRUPT` or `F-VERSION`.
+    /// The answer to a guard operation that failed because of one record and not because of the
+    /// store; `rule` is `F-CONFLICT`, `F-CORRUPT` or `F-VERSION`.
     pub fn answer_alone(
         &mut self,
         flow: Flow,
@@ -285,6 +289,8 @@ impl NodeModes {
         now: Micros,
     ) -> Decision {
         let is_open = self.mode(Policy::from(flow), now) != PolicyMode::Normal;
+        // Heavy endpoints, and flows whose circuit is open, are decided by local caps as in any
+        // outage.
         if flow != Flow::Api && !is_open {
             return fail_closed(rule, now);
         }
@@ -312,7 +318,8 @@ impl NodeModes {
         blocks.saw_decision(keys, decision, now);
     }
 
-    /// Remembers what a name's record says (F-BLOCKS). Login and OTP share it (A-SHARED).
+    /// Remembers the lockout that a name's record shows (F-BLOCKS). Login and OTP share it
+    /// (A-SHARED).
     pub fn saw_lockout(&mut self, name: Digest, standing: &Standing, now: Micros) {
         for modes in [&mut self.login, &mut self.otp] {
             modes.guard.lockouts().saw(name, standing, now);
@@ -337,13 +344,13 @@ impl NodeModes {
         self.fallback.select(request, self.outage(now))
     }
 
-    /// The refusal of a closed class, with the time to the next probe.
+    /// The refusal of a closed class; it lasts until the next probe.
     #[must_use]
     pub fn closed(&self, now: Micros) -> Decision {
         closed(self.limits.until_next_probe(now), now)
     }
 
-    /// Brief or prolonged.
+    /// The stage of the outage.
     #[must_use]
     pub fn outage(&self, now: Micros) -> Outage {
         if self.limits.is_prolonged(now) {
@@ -353,7 +360,7 @@ impl NodeModes {
         }
     }
 
-    /// The next background probe, the earliest first.
+    /// The next background probe, of whichever policy comes first.
     #[must_use]
     pub fn next_probe_at(&self) -> Option<(Policy, Micros)> {
         Policy::ALL
@@ -374,13 +381,14 @@ impl NodeModes {
         let probe = self
             .next_probe_at()
             .map(|(policy, at)| (at, Due::Probe(policy)));
+        // `min_by_key` returns the first of several minima: advances come before probes.
         [advance, probe]
             .into_iter()
             .flatten()
             .min_by_key(|(at, _)| *at)
     }
 
-    /// The outcome of a probe made for `policy` at `began`: its latency in microseconds,
+    /// Reports the outcome of a probe made for `policy` at `began`: its latency in microseconds,
     /// or why it failed.
     pub fn on_probe(
         &mut self,
@@ -402,12 +410,12 @@ impl NodeModes {
         self.breaker_mut(policy).on_probe(result, began, now)
     }
 
-    /// Emits what time alone changed for `policy`.
+    /// Emits the events of `policy` that are due only because time has passed.
     pub fn advance(&mut self, policy: Policy, now: Micros) -> Events {
         self.breaker_mut(policy).advance(now)
     }
 
-    /// The way in which `policy` handles its requests.
+    /// Mode in which `policy` handles its requests.
     #[must_use]
     pub fn mode(&self, policy: Policy, now: Micros) -> PolicyMode {
         self.breaker(policy).mode(now)
@@ -445,8 +453,8 @@ impl NodeModes {
         self.outage(now) == Outage::Brief
     }
 
-    /// For how long the store has answered no availability probe, in microseconds;
-    /// `None` while it is trusted.
+    /// Time for which the store has answered no availability probe, in microseconds; `None` while
+    /// the circuit is closed.
     #[must_use]
     pub fn silent_for(&self, now: Micros) -> Option<u64> {
         self.limits.silent_for(now)
@@ -461,8 +469,8 @@ impl NodeModes {
             .sum()
     }
 
-    /// The degradation level. While any policy decides locally it is at least
-    /// the fallback's, even if the store has come back.
+    /// The degradation level. While any policy decides locally, it is at least
+    /// [`DegradationLevel::Fallback`], even if the store answers again.
     #[must_use]
     pub fn level(&self, source: SourceHealth, now: Micros) -> DegradationLevel {
         let local = Policy::ALL

@@ -1,5 +1,5 @@
-//! The breaker of logins, one-time codes and heavy endpoints. Its constants are
-//! locked: an outage that an attacker can provoke must not become a way in.
+//! The breaker of logins, one-time codes and heavy endpoints. Its settings are constants: an
+//! outage that an attacker can provoke must not become a way in.
 
 use arrayvec::ArrayVec;
 
@@ -12,14 +12,14 @@ use crate::time::{MINUTE, Micros, SECOND};
 pub const TRIP_FAILURES: usize = 3;
 /// The window of [`TRIP_FAILURES`].
 pub const TRIP_WINDOW: u64 = 10 * SECOND;
-/// Between probes after a failure that did not open the circuit: the third failure of a
-/// dead store comes within [`TRIP_WINDOW`], however few requests there are.
+/// Time between probes after a failure that did not open the circuit: the third failure of a dead
+/// store comes within [`TRIP_WINDOW`], however few requests there are.
 pub const SUSPECT_INTERVAL: u64 = 3 * SECOND;
-/// From opening, or from a failed probe, to the earliest probe.
+/// Time from opening, or from a failed probe, to the earliest probe.
 pub const PROBE_DWELL: u64 = 5 * MINUTE;
-/// From the first healthy probe to the earliest one that closes the circuit.
+/// Time from the first healthy probe to the earliest one that closes the circuit.
 pub const HEALTHY_INTERVAL: u64 = 2 * MINUTE;
-/// Between probes once they are allowed.
+/// Time between probes once they are allowed.
 pub const PROBE_INTERVAL: u64 = 5 * SECOND;
 /// Re-entries within [`REENTRY_WINDOW`] that are tolerated.
 pub const REENTRIES_MAX: usize = 2;
@@ -31,7 +31,7 @@ pub const REENTRY_FAIL_CLOSED: u64 = 10 * MINUTE;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Closed,
-    /// Closed still, but a call failed and no probe has succeeded since.
+    /// The circuit is still closed, but a call failed and no probe has succeeded since.
     Suspect {
         next_probe: Micros,
     },
@@ -52,8 +52,8 @@ pub struct SecurityBreaker {
     failures: ArrayVec<Micros, TRIP_FAILURES>,
     /// When degraded mode was entered last.
     entered: Option<Micros>,
-    /// Entries that had another within the [`REENTRY_WINDOW`] before them; only those of the last
-    /// [`REENTRY_WINDOW`] are kept.
+    /// Instants of re-entries: entries into degraded mode within [`REENTRY_WINDOW`] of the entry
+    /// before. Only those of the last [`REENTRY_WINDOW`] are kept.
     reentries: ArrayVec<Micros, { REENTRIES_MAX + 1 }>,
     refuse_until: Option<Micros>,
     openings: u64,
@@ -89,11 +89,12 @@ impl SecurityBreaker {
         self.latest
     }
 
-    /// A call or a probe failed while the circuit was closed.
+    /// Counts a call or a probe that failed while the circuit was closed.
     fn fail(&mut self, now: Micros, events: &mut Events) {
         self.failures.retain(|at| now.since(*at) < TRIP_WINDOW);
         self.failures.push(now);
         self.known += 1;
+        // The array has room for exactly as many failures as trip the breaker.
         if self.failures.is_full() {
             self.trust(events);
             self.open(now, events);
@@ -135,6 +136,7 @@ impl SecurityBreaker {
             events.push(Event::DegradedEntered);
             return;
         }
+        // The refusal clears the history: entries after it are counted afresh.
         self.entered = None;
         self.reentries.clear();
         let until = now.plus(REENTRY_FAIL_CLOSED);
@@ -160,6 +162,8 @@ impl SecurityBreaker {
     fn close(&mut self, events: &mut Events) {
         self.state = State::Closed;
         events.push(Event::Closed);
+        // While the re-entry guard refuses, degraded mode was never entered: there is none to
+        // leave.
         if self.refuse_until.is_none() {
             events.push(Event::DegradedExited);
         }
@@ -208,8 +212,8 @@ impl Breaker for SecurityBreaker {
         }
     }
 
-    /// Changes nothing but what is due by time: a success proves nothing here. Three failures
-    /// within the window trip the breaker, whatever happens between them.
+    /// Handles only what is due by time: a success proves nothing here. Three failures within the
+    /// window trip the breaker, whatever happens between them.
     fn on_success(&mut self, _permit: Permit, now: Micros) -> Events {
         self.advance(now)
     }
@@ -217,7 +221,8 @@ impl Breaker for SecurityBreaker {
     fn on_failure(&mut self, permit: Permit, now: Micros) -> Events {
         let mut events = self.advance(now);
         let now = self.latest;
-        // A call that began before the last failure was known failed together with it.
+        // Calls in progress together fail together (F-STALL): one that began before the last
+        // failure became known adds no failure of its own.
         if permit.openings != self.openings || permit.failures != self.known {
             return events;
         }
@@ -247,7 +252,8 @@ impl Breaker for SecurityBreaker {
                 self.state = State::Suspect {
                     next_probe: now.plus(SUSPECT_INTERVAL),
                 };
-                // A probe under way when a call failed is part of the same failure (F-STALL).
+                // A probe that was under way when a call failed is part of the same failure
+                // (F-STALL).
                 if self.failures.last().is_none_or(|last| began >= *last) {
                     self.fail(now, &mut events);
                 }

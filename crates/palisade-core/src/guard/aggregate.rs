@@ -1,4 +1,4 @@
-//! Candidates → one answer (G-AGGREGATE).
+//! Combines the candidates of all rules into one answer (G-AGGREGATE).
 
 use crate::decision::{Challenge, Decision, ErrorCode, KeyKind, Level, Outcome, Reason};
 use crate::rule::Rule;
@@ -41,8 +41,8 @@ impl Candidate {
         (self.level, self.retry_after)
     }
 
-    /// True if a name is locked out for some time. A challenge is no lockout: waiting does not
-    /// help against it.
+    /// True if the candidate locks a name out for some time. A challenge is no lockout: waiting
+    /// does not help against it.
     fn is_lockout(&self) -> bool {
         matches!(self.rule, Rule::A_WINDOW | Rule::A_HARD)
     }
@@ -79,7 +79,7 @@ pub struct Answer {
     pub retry_after: Option<u64>,
     /// The rule that decided; `None` for allow.
     pub rule: Option<Rule>,
-    /// Every candidate.
+    /// All candidates.
     pub reasons: Vec<Candidate>,
     /// Progressive delay (A-BACKOFF).
     pub delay_ms: Option<u32>,
@@ -88,7 +88,7 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// Go on.
+    /// The answer that allows.
     #[must_use]
     pub const fn allow() -> Self {
         Self {
@@ -102,9 +102,9 @@ impl Answer {
         }
     }
 
-    /// The strictest class wins; within it the highest level and the longest time, which need not
-    /// come from one candidate. Where the lockout refuses too, the wait is the longer of both: a
-    /// client that comes back earlier would be refused again.
+    /// Chooses the answer: the strictest outcome wins; within it the highest level and the longest
+    /// time, which need not come from one candidate. Where the lockout refuses too, the wait is
+    /// the longer of both: a client that came back earlier would be refused again.
     #[must_use]
     pub fn of(mut candidates: Vec<Candidate>) -> Self {
         candidates.truncate(REASONS_MAX);
@@ -112,7 +112,10 @@ impl Answer {
             return Self::allow();
         };
         let winners = || candidates.iter().filter(|c| c.outcome == outcome);
+        // `max_by_key` returns the last of several maxima: in reverse, that is the first
+        // candidate.
         let leader = winners().rev().max_by_key(|c| c.strength());
+        // Apart, because the strictest outcome of one must not hide the wait of the other.
         let (locks, others): (Vec<_>, Vec<_>) = candidates.iter().partition(|c| c.is_lockout());
         Self {
             outcome,
@@ -138,7 +141,7 @@ impl Answer {
         }
     }
 
-    /// The decision that a caller gets.
+    /// Turns the answer into a decision, with its error and status.
     #[must_use]
     pub fn decision(&self, at: Micros) -> Decision {
         Decision {

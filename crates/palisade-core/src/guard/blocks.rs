@@ -10,27 +10,26 @@ use super::records::{Account, Device, Network};
 /// A block that runs now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ActiveBlock {
-    /// The key it is on.
+    /// Kind of the blocked key.
     pub key: KeyKind,
-    /// Which user agent or device of the record, as a digest; `None` for the record
-    /// itself.
+    /// User agent or device within the record, as a digest; `None` for the record itself.
     pub member: Option<String>,
     /// The rule that issued it.
     pub rule: Rule,
     /// SOFT or HARD.
     pub outcome: Outcome,
-    /// Its level.
+    /// Level of the block.
     pub level: Level,
-    /// When it ends.
+    /// When the block ends.
     pub until: Micros,
 }
 
-/// Which blocks to lift.
+/// Selection of blocks to lift.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lift<'a> {
-    /// All of the record.
+    /// All blocks of the record.
     All,
-    /// The one on this key and member.
+    /// The block on this key and member.
     One(KeyKind, Option<&'a str>),
 }
 
@@ -72,7 +71,7 @@ impl Account {
             .collect()
     }
 
-    /// Ends blocks; returns how many were running.
+    /// Ends the selected blocks; returns how many of them were running.
     pub fn lift(&mut self, which: Lift<'_>, now: Micros) -> usize {
         let mut lifted = 0;
         if which.covers(KeyKind::Account, None) {
@@ -118,7 +117,7 @@ impl Network {
             .collect()
     }
 
-    /// Ends blocks; returns how many were running.
+    /// Ends the selected blocks; returns how many of them were running.
     pub fn lift(&mut self, which: Lift<'_>, now: Micros) -> usize {
         let mut lifted = 0;
         if which.covers(KeyKind::Prefix, None) {
@@ -149,7 +148,7 @@ impl Device {
             .collect()
     }
 
-    /// Ends the block; returns how many were running.
+    /// Ends the block if it is selected; returns how many were running.
     pub fn lift(&mut self, which: Lift<'_>, now: Micros) -> usize {
         let covered = which.covers(KeyKind::Device, None);
         self.touched = now;

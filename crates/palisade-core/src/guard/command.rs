@@ -1,5 +1,4 @@
-//! One command under way: its records, its device, and what the rules have said so
-//! far.
+//! One command in progress: its records, its device, and what the rules have found so far.
 
 use crate::decision::KeyKind;
 use crate::facts::{Attempt, Confidence};
@@ -17,7 +16,7 @@ use super::records::{Account, Device, Network, Records};
 use super::rules::ephemeral::Arrival;
 use super::signals::{Fingerprint, Signals, Source};
 
-/// One login or OTP command under way.
+/// One login or OTP command in progress.
 #[derive(Debug)]
 pub struct Command<'a> {
     pub(super) rules: &'a Rules,
@@ -31,24 +30,25 @@ pub struct Command<'a> {
     pub(super) device: &'a mut Device,
     /// The device, if it can be identified.
     pub(super) fingerprint: Option<Fingerprint>,
-    /// A session of this account, ours or the host's.
+    /// True if the command comes with a session of this account, issued by us or asserted by the
+    /// host.
     pub(super) trusted: bool,
-    /// The account knows the device.
+    /// True if the account knows the device.
     pub(super) known: bool,
-    /// The lockout denies a check, whatever the guard says.
+    /// True if the lockout denies a check, whatever the guard says.
     pub(super) locked_out: bool,
-    /// Keys that a score rule just gave points to.
+    /// Keys that a score rule has just given points to.
     pub(super) hits: Vec<KeyKind>,
-    /// Effect of the failure on the budget.
+    /// Effect of the failure on the day's budget.
     pub(super) counted: Counted,
     /// The device's arrival on its account, if it was observed.
     pub(super) arrival: Option<Arrival>,
-    /// A rotation was met that had not been counted yet.
+    /// True if this command found a rotation of devices that had not been counted yet.
     pub(super) episode: bool,
-    /// A rule has answered for all that follow.
+    /// True once a rule has answered for all that follow: no later rule is applied.
     pub(super) ended: bool,
     pub(super) orders: Vec<(KeyKind, Order)>,
-    /// A budget or recovery answer was given, or a SOFT block on K4 or K5 issued.
+    /// True if a budget or recovery answer was given, or a SOFT block on K4 or K5 issued.
     pub(super) soft_issued: bool,
     pub(super) trace: Trace,
 }
@@ -72,6 +72,7 @@ impl<'a> Command<'a> {
             confidence: Confidence::High,
             source: Source::Session,
         });
+        // A session of this account says more about the device than any other id that came along.
         let fingerprint = of_session.or(signals.fingerprint);
         let trusted = session.is_some() || signals.trusted;
         let remembered = fingerprint.is_some_and(|found| account.knows(policy, &found.digest, now));
@@ -100,7 +101,7 @@ impl<'a> Command<'a> {
         }
     }
 
-    /// Applies rules in their order.
+    /// Applies rules in their order, until one of them ends the evaluation.
     pub(super) fn apply(&mut self, steps: &[Step]) {
         for (_, step) in steps {
             if self.ended {
@@ -116,12 +117,13 @@ impl<'a> Command<'a> {
         !exemptions.any(|(_, frees)| frees(self, key, issuer))
     }
 
-    /// Only devices that their account does not know are observed by the sets.
+    /// True if the correlation sets observe the command: only devices that their account does not
+    /// know are observed.
     pub(super) const fn is_observed(&self) -> bool {
         !self.known
     }
 
-    /// The issuer of blocks that this command leads to.
+    /// Whether blocks that this command leads to are issued by a familiar device or by a stranger.
     pub(super) const fn issuer(&self) -> Issuer {
         if self.known {
             Issuer::Familiar
@@ -130,7 +132,7 @@ impl<'a> Command<'a> {
         }
     }
 
-    /// Adds a failure's points to one of its keys.
+    /// Adds a failure's points to one of its keys; false if the command has no such key.
     pub(super) fn points(&mut self, rule: Rule, key: KeyKind, points: u8) -> bool {
         let (policy, now) = (self.policy, self.now);
         let Some(state) = self.state_for_change(key) else {
@@ -172,7 +174,7 @@ impl<'a> Command<'a> {
         }
     }
 
-    /// Returns the state of one of the command's own keys for a change. Creates the entry of the
+    /// Returns the state of one of the command's own keys, to be changed. Creates the entry of the
     /// user agent or of a familiar device if need be, but not that of a stranger: only `ephemeral`
     /// gives it a place.
     pub(super) fn state_for_change(&mut self, key: KeyKind) -> Option<&mut KeyState> {
@@ -206,6 +208,7 @@ impl<'a> Command<'a> {
             true => Kin::Familiar,
             false => Kin::Stranger,
         };
+        // Only G-EPHEMERAL gives strangers a place: their failures must not.
         if !self.known && self.account.device(&who).is_none() {
             return None;
         }

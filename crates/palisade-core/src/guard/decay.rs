@@ -30,7 +30,7 @@ impl KeyState {
         })
     }
 
-    /// When the interval under way is over.
+    /// End of the interval that is under way.
     fn due(&self, interval: u64) -> Micros {
         self.anchor.plus(interval << u8::from(self.slow))
     }
@@ -38,6 +38,8 @@ impl KeyState {
     /// Subtracts the points whose intervals are over. A partial interval stays under way, and keeps
     /// the length that it started with.
     pub(super) fn settle(&mut self, policy: &GuardPolicy, interval: u64, now: Micros) {
+        // One interval at a time, without a division: a point less may mean another length for the
+        // next.
         while self.score > 0 {
             let due = self.due(interval);
             if due > now {
@@ -57,6 +59,7 @@ impl KeyState {
     pub(super) fn add(&mut self, policy: &GuardPolicy, interval: u64, points: u8, now: Micros) {
         self.settle(policy, interval, now);
         if self.score == 0 {
+            // In a pause, decay begins at its end.
             self.anchor = now.max(self.paused_until);
             self.slow = self.is_slow(policy, now);
         }
@@ -64,7 +67,7 @@ impl KeyState {
     }
 
     /// Notes a HARD block. From the second one within the window on, decay pauses for a while: the
-    /// interval under way is that much longer.
+    /// interval under way becomes that much longer.
     pub(super) fn note_hard_block(&mut self, policy: &GuardPolicy, now: Micros) {
         let again = self
             .last_hard
@@ -74,6 +77,7 @@ impl KeyState {
             return;
         }
         let until = now.plus(policy.decay.pause);
+        // Only the time that no earlier pause covers makes the interval longer.
         let longer = until.since(self.paused_until.max(now));
         self.paused_until = self.paused_until.max(until);
         if self.score > 0 {
@@ -81,7 +85,7 @@ impl KeyState {
         }
     }
 
-    /// The latest time at which the score can still be above zero.
+    /// Latest instant at which the score can still be above zero, if every interval is a slow one.
     pub(super) fn score_gone_at(&self, interval: u64) -> Micros {
         if self.score == 0 {
             return Micros(0);

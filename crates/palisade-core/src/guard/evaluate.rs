@@ -22,17 +22,15 @@ use super::rules::{
 };
 use super::signals::Signals;
 
-/// One rule of a list: its id, and what it does with a command under way.
+/// One rule of a list: its id, and the function that applies it to a command in progress.
 pub type Step = (&'static str, fn(&mut Command<'_>));
 
-/// A rule that frees a command from a block: its id, and whether it does for a block
-/// on this key, of this issuer.
+/// A rule that frees a command from a block: its id, and a function that says whether it does so
+/// for a block on this key, of this issuer.
 pub type Exemption = (&'static str, fn(&Command<'_>, KeyKind, Issuer) -> bool);
 
-/// The rules of login and OTP, in the order in which they apply (G-ORDER).
-/// Tests measure the effect of a rule by leaving it out of a copy.
-///
-/// A test that wants to know what a rule is worth leaves it out of a copy.
+/// The rules of login and OTP, in the order in which they apply (G-ORDER). Tests measure the
+/// effect of a rule by leaving it out of a copy.
 #[derive(Clone, Debug)]
 pub struct Rules {
     /// Keys whose HARD block ends the evaluation: the first one found answers.
@@ -41,17 +39,17 @@ pub struct Rules {
     pub exemptions: Cow<'static, [Exemption]>,
     /// Rules that score a failure, also under a running HARD block.
     pub scores: Cow<'static, [Step]>,
-    /// Rules that judge a check or a failure unless a HARD block ends it.
+    /// Rules that judge a check or a failure, unless a HARD block ends the evaluation.
     pub judges: Cow<'static, [Step]>,
-    /// Judgement of an outcome that nobody could tell.
+    /// Decides how an outcome counts that the application does not know (G-UNKNOWN).
     pub unknown: fn(&mut Command<'_>) -> Attempt,
     /// Rules for a success, unless a HARD block or the lockout refuses it.
     pub successes: Cow<'static, [Step]>,
-    /// Candidates → answer.
+    /// Makes one answer of all candidates (G-AGGREGATE).
     pub aggregate: fn(Vec<Candidate>) -> Answer,
 }
 
-/// Every rule.
+/// All rules, in force.
 pub static RULES: Rules = Rules {
     hard_blocks: Cow::Borrowed(&[
         KeyKind::Account,
@@ -101,14 +99,14 @@ pub static RULES: Rules = Rules {
 /// The policies of one command.
 #[derive(Clone, Copy, Debug)]
 pub struct Policies<'a> {
-    /// The guard's.
+    /// Policy of the guard.
     pub guard: &'a GuardPolicy,
-    /// The lockout's.
+    /// Policy of the lockout.
     pub lockout: &'a LockoutPolicy,
 }
 
-/// Judges one login or OTP command: guard and lockout side by side, the stricter
-/// answer wins. Pure: the same records, command and instant give the same result.
+/// Judges one login or OTP command: guard and lockout run side by side, and the stricter answer
+/// wins. Pure: the same records, command and instant give the same result.
 #[must_use]
 pub fn evaluate(
     policies: Policies<'_>,
@@ -132,6 +130,7 @@ pub fn active_hard_block(
     now: Micros,
 ) -> Option<Candidate> {
     let policy = guard.flow(flow).filter(|policy| policy.enabled)?;
+    // A copy, because a command borrows its records for changes; this one makes none.
     let mut records = records.clone();
     let command = Command::new(&RULES, guard, policy, attempt, signals, &mut records, now);
     running::hard_block(&command, attempt)
@@ -158,8 +157,8 @@ impl Rules {
         let denied = locking && records.lockout.is_denying(lockout, now);
 
         let mut trace = Trace::default();
-        // In shadow mode every attempt goes on: the guard learns from its success, whatever would
-        // have refused it.
+        // In shadow mode every attempt goes on, so the guard learns from each success, even one
+        // that it would have refused.
         let refusable = attempt == Attempt::Success && guard.mode(flow) == GuardMode::Enforce;
         let mut void = refusable && denied;
         if let Some(policy) = policy.filter(|policy| policy.enabled) {
@@ -172,8 +171,8 @@ impl Rules {
                 attempt = (self.unknown)(&mut command);
                 command.attempt = attempt;
             }
-            // Judged like a check: a network's block does not answer a success, but under it the
-            // success changes nothing.
+            // Looked up as for a check: a network's block refuses no success, but a success under
+            // it changes nothing.
             void |= refusable && running::hard_block(&command, Attempt::Check).is_some();
             trace = self.run(command, void);
         }
@@ -206,7 +205,7 @@ impl Rules {
         evaluation
     }
 
-    /// The guard's part of a command. A success under a HARD block, or one that the
+    /// Applies the guard's rules to a command. A success under a HARD block, or one that the
     /// lockout denies, is `void`: it is answered and leaves no trace.
     fn run(&self, mut command: Command<'_>, void: bool) -> Trace {
         let attempt = command.attempt;
@@ -228,7 +227,7 @@ impl Rules {
     }
 }
 
-/// The answer that the same request got before (G-ONCE).
+/// The answer that the same request was given before (G-ONCE).
 fn replay(
     policy: &GuardPolicy,
     signals: &Signals,

@@ -12,16 +12,16 @@ use super::records::account::SoftIssue;
 use super::records::pending::Pending;
 use super::signals::Signals;
 
-/// Which records must be written.
+/// Records that must be written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Changed {
-    /// The account's.
+    /// True if the account's record must be written.
     pub account: bool,
-    /// The network's.
+    /// True if the network's record must be written.
     pub network: bool,
-    /// The device's.
+    /// True if the device's record must be written.
     pub device: bool,
-    /// The lockout's.
+    /// True if the lockout's record must be written.
     pub lockout: bool,
 }
 
@@ -38,7 +38,7 @@ impl Changed {
 pub struct Scored {
     /// The rule.
     pub rule: Rule,
-    /// The key that got them.
+    /// The key that got the points.
     pub key: KeyKind,
     /// Points that were added.
     pub points: u8,
@@ -60,9 +60,9 @@ pub struct Trace {
 /// The result of one command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Evaluation {
-    /// The records after it.
+    /// The records after the command.
     pub records: Records,
-    /// Which of them must be written.
+    /// Records that must be written.
     pub changed: Changed,
     /// The answer.
     pub answer: Answer,
@@ -70,9 +70,9 @@ pub struct Evaluation {
     pub scored: Vec<Scored>,
     /// Blocks and answers that were issued now, for the audit.
     pub issued: Vec<Candidate>,
-    /// The lockout has just locked; audited as `auth.lockout`.
+    /// True if the name has just been locked out; audited as `auth.lockout`.
     pub locked: bool,
-    /// The answer is the one that the same request got before (G-ONCE).
+    /// True if the answer is the one that the same request was given before (G-ONCE).
     pub replayed: bool,
 }
 
@@ -104,7 +104,7 @@ impl Evaluation {
         }
     }
 
-    /// G-PENDING: an attempt that is let through is under way until its outcome comes.
+    /// G-PENDING: notes an attempt that is let through as pending until its outcome is reported.
     pub(super) fn reserve(
         &mut self,
         attempt: Option<Pending>,
@@ -120,7 +120,7 @@ impl Evaluation {
         }
     }
 
-    /// Remembers the request (G-ONCE), and drops from the records what is over.
+    /// Remembers the request (G-ONCE), and removes what has expired from the records.
     pub(super) fn close(
         &mut self,
         policies: Policies<'_>,
@@ -129,6 +129,7 @@ impl Evaluation {
         now: Micros,
     ) {
         let guard = policies.guard;
+        // A command that changes nothing need not be remembered: neither does its retry.
         let request = signals.request.as_ref().filter(|_| self.changed.any());
         if let Some(request) = request {
             self.records.account.once.note(request, &self.answer, now);

@@ -1,4 +1,4 @@
-//! Bounds of the guard's settings: values that the records can hold and that can apply at all.
+//! Bounds of the guard's settings: values that fit in the records and that can take effect at all.
 
 use crate::decision::Level;
 use crate::facts::FieldError;
@@ -11,7 +11,7 @@ use super::policy::{
 };
 
 impl GuardPolicy {
-    /// Refuses settings that the records cannot hold or that could never apply.
+    /// Refuses settings that do not fit in the records or that could never take effect.
     ///
     /// # Errors
     /// The field that is out of bounds, and its bounds.
@@ -52,8 +52,8 @@ impl GuardPolicy {
 }
 
 impl GuardPolicy {
-    /// Figures of the OTP flow that are laxer than those of logins, by their names: a
-    /// short code is easier to guess than a password.
+    /// Names of the OTP flow's settings that are laxer than the login flow's: a short code is
+    /// easier to guess than a password.
     #[must_use]
     pub fn laxer_otp_figures(&self) -> Vec<&'static str> {
         let (login, otp) = (&self.login, &self.otp);

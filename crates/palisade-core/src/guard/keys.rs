@@ -38,17 +38,18 @@ impl Signals {
         }
     }
 
-    /// The names of the heavy API's three counters.
+    /// Names of the heavy API's three counters.
     #[must_use]
     pub fn counters(&self, keyring: &Keyring) -> ApiCounters {
         self.counters_by(keyring, |digest| digest.current)
     }
 
-    /// The names of the counters under the previous secret, while a rotation lasts (L-ROTATE).
+    /// Names of the counters under the previous secret, while a rotation lasts (L-ROTATE).
     #[must_use]
     pub fn previous_counters(&self, keyring: &Keyring) -> Option<ApiCounters> {
         let keyring = keyring.previous()?;
-        // A rotating digest has its previous form for as long as the keyring has.
+        // The fallback is never taken: digests have a previous form as long as the keyring has a
+        // previous secret.
         Some(self.counters_by(keyring, |digest| digest.previous.unwrap_or(digest.current)))
     }
 
@@ -110,17 +111,17 @@ impl KeyPair {
 /// The records that one command reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GuardKeys {
-    /// The account's.
+    /// Record of the account, if the flow has one.
     pub account: Option<KeyPair>,
-    /// The network's.
+    /// Record of the network.
     pub network: KeyPair,
-    /// The device's, if there is a fingerprint.
+    /// Record of the device, if there is a fingerprint.
     pub device: Option<KeyPair>,
-    /// The lockout's, if there is a username.
+    /// Record of the lockout, if there is a user name.
     pub lockout: Option<KeyPair>,
 }
 
-/// The names of the heavy API's counters.
+/// Names of the heavy API's counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ApiCounters {
     /// K2.

@@ -50,11 +50,11 @@ pub enum Memory {
 pub struct Block {
     /// SOFT or HARD.
     pub class: Class,
-    /// Its step of the ladder.
+    /// Level of the block.
     pub level: Level,
     /// The rule that issued it.
     pub rule: Rule,
-    /// When it ends.
+    /// When the block ends.
     pub until: Micros,
     /// Issuer of the block.
     pub issuer: Issuer,
@@ -65,7 +65,7 @@ pub struct Block {
 pub struct Order {
     /// SOFT or HARD.
     pub class: Class,
-    /// Its step of the ladder.
+    /// Level of the block.
     pub level: Level,
     /// The rule that asks for it.
     pub rule: Rule,
@@ -78,7 +78,7 @@ pub struct Order {
 /// The level of the last remembered HARD block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Remembered {
-    /// Its level.
+    /// Level of that block.
     pub level: Level,
     /// The end of that block: quiet intervals count from here.
     pub since: Micros,
@@ -91,13 +91,13 @@ pub struct KeyState {
     pub(super) score: u8,
     /// Start of the decay interval under way.
     pub(super) anchor: Micros,
-    /// The interval under way is twice as long.
+    /// True if the interval under way is twice as long as usual.
     pub(super) slow: bool,
     /// Decay pauses until this instant.
     pub(super) paused_until: Micros,
-    /// The level it has reached.
+    /// Level of the last remembered HARD block.
     pub(super) remembered: Option<Remembered>,
-    /// The block on it, running or over.
+    /// The block on the key, running or over.
     pub(super) block: Option<Block>,
     /// Start of the last HARD block.
     pub(super) last_hard: Option<Micros>,
@@ -152,6 +152,7 @@ impl KeyState {
     /// When the remembered level is wholly forgotten.
     pub(super) fn forgotten_at(&self, policy: &GuardPolicy) -> Micros {
         self.remembered.map_or(Micros(0), |kept| {
+            // Ln takes 2^(n-1) quiet intervals, and then the levels below it: 2^n - 1 in all.
             let intervals = (1_u64 << kept.level.number()) - 1;
             kept.since
                 .plus(policy.ladder.forget.saturating_mul(intervals))
@@ -170,6 +171,7 @@ impl KeyState {
     pub fn gives_way_to(&self, class: Class, level: Level, now: Micros) -> bool {
         match self.running(now) {
             None => true,
+            // A running HARD block is never replaced: its end was already announced.
             Some(block) if block.class == Class::Hard => false,
             Some(block) => class == Class::Hard || level > block.level,
         }
@@ -230,7 +232,7 @@ impl KeyState {
         *self == Self::BLANK
     }
 
-    /// The instant from which nothing in the state matters any more.
+    /// Instant from which nothing in the state matters any more.
     pub(super) fn expires_at(&self, policy: &GuardPolicy, interval: u64) -> Micros {
         let block = self.block.map_or(Micros(0), |block| block.until);
         let pause = self

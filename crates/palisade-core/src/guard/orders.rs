@@ -1,4 +1,4 @@
-//! Blocks on a command's own keys: asked for by rules, placed at the end.
+//! Blocks on a command's own keys: rules order them, and they are placed once all rules have run.
 
 use crate::decision::{KeyKind, Level};
 use crate::facts::Attempt;
@@ -56,6 +56,7 @@ impl Command<'_> {
             issuer,
         };
         self.orders.push((key, order));
+        // A block that does not bind this command is ordered all the same: it binds others.
         if self.is_bound(key, issuer) {
             let candidate = self.candidate(key, class, level, rule);
             self.trace.candidates.push(candidate);
@@ -69,7 +70,7 @@ impl Command<'_> {
         self.attempt == Attempt::Check && self.signals.challenge_passed
     }
 
-    /// An answer that is not stored as a block.
+    /// Gives a SOFT answer that is not stored as a block.
     pub(super) fn soft_answer(&mut self, rule: Rule, level: Level) {
         let candidate = self.candidate(KeyKind::Account, Class::Soft, level, rule);
         self.trace.candidates.push(candidate);
@@ -80,8 +81,8 @@ impl Command<'_> {
     /// Places the ordered blocks and returns everything that the rules produced.
     pub(super) fn finish(mut self) -> Trace {
         let orders = std::mem::take(&mut self.orders);
-        // Of several blocks that one request asks for on a key only the highest is
-        // issued and remembered: one step of the ladder per request.
+        // Of the blocks that one request causes on a key, only the highest is issued and
+        // remembered: one step of the ladder per request.
         for key in [
             KeyKind::Account,
             KeyKind::AccountDevice,

@@ -1,5 +1,5 @@
-//! Every figure of the guard. The defaults are the contract's; the bounds at the
-//! top are what keeps a record within its size whatever the configuration says.
+//! Settings of the guard. The defaults come from the specification (spec/guard.md); the bounds at
+//! the top keep a record within its size, whatever the configuration says.
 
 use crate::decision::Level;
 use crate::record::Flow;
@@ -7,9 +7,9 @@ use crate::time::{DAY, HOUR, MINUTE, SECOND};
 
 /// Highest score a key can have.
 pub const SCORE_MAX: u8 = 24;
-/// Members that a correlation set holds; a threshold above it could never be met.
+/// Most members of a correlation set; a threshold above it could never be met.
 pub const SET_MAX: usize = 16;
-/// Largest budget threshold: the times of that many failures are kept.
+/// Largest budget threshold: so many instants of failures are kept.
 pub const BUDGET_MAX: usize = 64;
 /// Largest micro-cap of a known device.
 pub const MICRO_CAP_MAX: usize = 10;
@@ -22,7 +22,7 @@ pub const NEW_DEVICES_MAX: usize = 10;
 /// Largest number of fingerprint changes that G-CHURN may ask for.
 pub const CHANGES_MAX: usize = 6;
 
-/// All of the guard's figures.
+/// All settings of the guard.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GuardPolicy {
     /// Password logins.
@@ -43,7 +43,7 @@ pub struct GuardPolicy {
 }
 
 impl GuardPolicy {
-    /// The figures of login or OTP; `None` for the heavy API.
+    /// Settings of login or OTP; `None` for the heavy API.
     #[must_use]
     pub const fn flow(&self, flow: Flow) -> Option<&FlowPolicy> {
         match flow {
@@ -104,28 +104,28 @@ impl GuardMode {
     }
 }
 
-/// Which of the owner's devices strangers cannot lock out.
+/// Devices of the owner that strangers cannot lock out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OwnerLane {
-    /// None: an account's block binds everybody.
+    /// No device: an account's block binds everybody.
     #[default]
     Off,
     /// A trusted session device.
     Trusted,
-    /// That, and a known device of MEDIUM or HIGH confidence.
+    /// A trusted session device, and a known device of MEDIUM or HIGH confidence.
     Known,
 }
 
-/// The figures of login or OTP.
+/// Settings of login or OTP.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FlowPolicy {
-    /// Off: every command of the flow is allowed and nothing is kept.
+    /// If off, every command of the flow is allowed and nothing is kept.
     pub enabled: bool,
-    /// Whether its answers bind.
+    /// Whether the flow's answers bind.
     pub mode: GuardMode,
-    /// Which of the owner's devices strangers cannot lock out.
+    /// Devices of the owner that strangers cannot lock out.
     pub owner_lane: OwnerLane,
-    /// Attempts under way weigh on later checks (G-PENDING).
+    /// Whether pending attempts count in later checks (G-PENDING).
     pub pending: bool,
     /// Time for which an attempt without an outcome is pending, in microseconds.
     pub pending_ttl: u64,
@@ -142,7 +142,7 @@ pub struct FlowPolicy {
 }
 
 impl FlowPolicy {
-    /// The figures of the login flow.
+    /// Default settings of the login flow.
     #[must_use]
     pub fn login() -> Self {
         Self {
@@ -171,7 +171,7 @@ impl FlowPolicy {
         }
     }
 
-    /// The figures of the OTP flow.
+    /// Default settings of the OTP flow.
     #[must_use]
     pub fn otp() -> Self {
         Self {
@@ -204,17 +204,18 @@ impl FlowPolicy {
 /// Points that a failure adds.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ScorePolicy {
-    /// To K5, from a known device (G-SCORE-KNOWN).
+    /// Added to K5 by a failure of a known device (G-SCORE-KNOWN).
     pub known: u8,
-    /// To K4, from a device that is not known (G-SCORE-NEW).
+    /// Added to K4 by a failure of a device that is not known (G-SCORE-NEW).
     pub new: u8,
-    /// To K2, without a fingerprint (G-SCORE-MISSING).
+    /// Added to K2 by a failure without a fingerprint (G-SCORE-MISSING).
     pub missing: u8,
-    /// To K4, when the account's previous failure had none either (G-SCORE-REPEAT-MISSING).
+    /// Added to K4 as well if the account's previous failure had no fingerprint either
+    /// (G-SCORE-REPEAT-MISSING).
     pub repeat_missing: u8,
     /// Longest time since that previous failure, in microseconds.
     pub repeat_missing_window: u64,
-    /// To K1, when a spray block is issued (G-SCORE-SPRAY).
+    /// Added to K1 when a spray block is issued (G-SCORE-SPRAY).
     pub spray: u8,
 }
 
@@ -231,17 +232,17 @@ pub struct ThresholdPolicy {
     pub spray_severe: u8,
 }
 
-/// Which failures a budget counts (G-BUDGET-ELIGIBLE).
+/// Failures that a budget counts (G-BUDGET-ELIGIBLE).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Eligible {
-    /// Those that scored the account or had no fingerprint; a known device's
-    /// only beyond its micro-cap.
+    /// Failures that scored the account or had no fingerprint; those of a known device only beyond
+    /// its micro-cap.
     Suspicious,
     /// Every failure.
     Every,
 }
 
-/// On which commands an active budget answers.
+/// Commands that an active budget answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BudgetScope {
     /// A failure, and a check that would be allowed.
@@ -253,22 +254,22 @@ pub enum BudgetScope {
 /// The failure budget of an account.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BudgetPolicy {
-    /// Eligible failures that make it active; at most [`BUDGET_MAX`].
+    /// Eligible failures that activate the budget; at most [`BUDGET_MAX`].
     pub threshold: u32,
     /// Length of an epoch, in microseconds.
     pub epoch: u64,
-    /// Level of its answer.
+    /// Level of the budget's answer.
     pub level: Level,
-    /// Least level for a trusted session, which gets one level less.
+    /// Lowest level for a trusted session, whose answer is otherwise one level lower.
     pub trusted_floor: Level,
-    /// One answer per this many microseconds.
+    /// Time between two answers, in microseconds.
     pub cooldown: u64,
-    /// Which failures count.
+    /// Failures that count.
     pub eligible: Eligible,
     /// Failures of one known device within an epoch's length that do not count; at most
     /// [`MICRO_CAP_MAX`].
     pub micro_cap: u32,
-    /// On which commands it answers.
+    /// Commands that the budget answers.
     pub scope: BudgetScope,
     /// Level of the answer that replaces activation once, for a device with HIGH
     /// confidence or known to the account (G-RECOVERY); `None` switches that off.
@@ -276,7 +277,7 @@ pub struct BudgetPolicy {
 }
 
 impl BudgetPolicy {
-    /// The login budget.
+    /// Default settings of the login budget.
     #[must_use]
     pub const fn login() -> Self {
         Self {
@@ -292,7 +293,7 @@ impl BudgetPolicy {
         }
     }
 
-    /// The OTP budget.
+    /// Default settings of the OTP budget.
     #[must_use]
     pub const fn otp() -> Self {
         Self {
@@ -314,7 +315,7 @@ impl BudgetPolicy {
 pub struct EquilibriumPolicy {
     /// Soft blocks issued; at most [`HISTORY_MAX`].
     pub soft_blocks: u32,
-    /// Within this many microseconds.
+    /// Time within which they are counted, in microseconds.
     pub window: u64,
     /// Level of the hard block.
     pub level: Level,
@@ -348,15 +349,15 @@ pub struct CorrelationPolicy {
     pub dilution: Pattern,
     /// Fingerprints first seen on one account (G-FLOOD).
     pub flood: Pattern,
-    /// Level of each further new fingerprint's K5 in a flood.
+    /// Level of the block on K5 of each further new fingerprint in a flood.
     pub flood_device_level: Level,
-    /// Time for which a first arrival one below a threshold is remembered (G-WATCH).
+    /// Time for which a metric is remembered to have reached one below its threshold (G-WATCH).
     pub watch_window: u64,
     /// New fingerprints with an entry, per account (G-EPHEMERAL).
     pub new_per_account: u32,
     /// New fingerprints with an entry, per prefix (G-EPHEMERAL).
     pub new_per_prefix: u32,
-    /// The window of both.
+    /// Window of `new_per_account` and `new_per_prefix`.
     pub new_window: u64,
 }
 
@@ -365,14 +366,14 @@ pub struct CorrelationPolicy {
 pub struct Pattern {
     /// Count that triggers the block.
     pub threshold: u32,
-    /// Within this many microseconds.
+    /// Time within which it is counted, in microseconds.
     pub window: u64,
     /// Level of the block.
     pub level: Level,
 }
 
 impl Pattern {
-    /// A pattern.
+    /// A pattern of `threshold` events within `window`.
     #[must_use]
     pub const fn new(threshold: u32, window: u64, level: Level) -> Self {
         Self {
@@ -431,11 +432,11 @@ impl Default for LadderPolicy {
 /// Decay of scores. Times are in microseconds.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DecayPolicy {
-    /// One point per this much on K4.
+    /// Time per point on K4.
     pub account: u64,
-    /// One point per this much on K5 and K3.
+    /// Time per point on K5 and K3.
     pub device: u64,
-    /// One point per this much on K1 and K2.
+    /// Time per point on K1 and K2.
     pub network: u64,
     /// Remembered level from which an interval is twice as long.
     pub slow_from: Level,
@@ -458,20 +459,20 @@ impl Default for DecayPolicy {
     }
 }
 
-/// The heavy-API figures (G-API).
+/// Settings of the heavy API (G-API).
 #[derive(Clone, Debug, PartialEq)]
 pub struct ApiPolicy {
-    /// Off: every hit is allowed and nothing is counted.
+    /// If off, every hit is allowed and nothing is counted.
     pub enabled: bool,
-    /// Whether its answers bind.
+    /// Whether the answers bind.
     pub mode: GuardMode,
     /// The sliding window, in microseconds.
     pub window: u64,
-    /// More than this on K2.
+    /// Limit on K2.
     pub minor: ApiLimit,
-    /// More than this on K3 (placed on K2 if the confidence is LOW).
+    /// Limit on K3; its block is placed on K2 if the confidence is LOW.
     pub moderate: ApiLimit,
-    /// More than this on K1.
+    /// Limit on K1.
     pub severe: ApiLimit,
 }
 
@@ -480,7 +481,7 @@ pub struct ApiPolicy {
 pub struct ApiLimit {
     /// Hits per window that still pass.
     pub limit: u32,
-    /// Level of the block beyond; at most L3.
+    /// Level of the block for more hits than that; at most L3.
     pub level: Level,
 }
 

@@ -8,19 +8,18 @@ use super::ladder::KeyState;
 use super::policy::GuardPolicy;
 use super::records::{Account, Device, Network};
 
-/// A score above zero, and when it falls if nothing is added to it.
+/// A score above zero, and when it falls if nothing is added.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StandingScore {
     /// The key it is on.
     pub key: KeyKind,
-    /// Which user agent or device of the record, as a digest; `None` for the record
-    /// itself.
+    /// User agent or device within the record, as a digest; `None` for the record itself.
     pub member: Option<String>,
     /// Points now.
     pub score: u8,
-    /// When it falls by a point.
+    /// When the score falls by a point.
     pub falls_at: Micros,
-    /// When it is zero.
+    /// When the score is zero.
     pub gone_at: Micros,
 }
 

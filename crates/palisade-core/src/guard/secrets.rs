@@ -5,7 +5,7 @@ use crate::time::Micros;
 
 use super::keys::KeyPair;
 
-/// The record of a key pair: which of its two places it was found in.
+/// The record of a key pair, as found under each of its two keys.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Found {
     /// Under the current secret.

@@ -1,4 +1,5 @@
-//! Facts → signals: who and what a command is about, as keyed digests only.
+//! Turns facts into signals: the account, network and device that a command is about, as keyed
+//! digests only.
 
 use crate::facts::{Confidence, GuardFacts, GuardOp, Id};
 use crate::key::{Domain, Keyring, Prefix, Rotating};
@@ -10,7 +11,8 @@ use super::policy::GuardPolicy;
 use super::records::Account;
 use super::user_agent::UserAgent;
 
-/// Where a fingerprint comes from. The code keeps their digests apart.
+/// Origin of a fingerprint. Its code is part of the digest, so that ids of two origins never
+/// collide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Source {
@@ -27,21 +29,21 @@ pub enum Source {
 /// A device, as far as it can be identified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fingerprint {
-    /// Its digest.
+    /// Digest of the device's id.
     pub digest: Rotating,
     /// Confidence that the fingerprint identifies one device.
     pub confidence: Confidence,
-    /// Where it comes from.
+    /// Origin of the fingerprint.
     pub source: Source,
 }
 
-/// A session id that a command carries. Only the account's record tells whether the session belongs
-/// to the account.
+/// A session id that a command carries. Only the account's record shows whether the session
+/// belongs to the account.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SessionSignal {
-    /// Bound to the account, as the account keeps it.
+    /// Digest of the session bound to the account: the form that the account's record keeps.
     pub bound: Rotating,
-    /// The device that the session stands for if it belongs to the account.
+    /// The device of the session, provided that the session belongs to the account.
     pub device: Rotating,
 }
 
@@ -60,9 +62,9 @@ pub struct Signals {
     pub session: Option<SessionSignal>,
     /// The lockout's key: username and prefix.
     pub username: Option<Rotating>,
-    /// The command and its request id (G-ONCE).
+    /// Digest of the command and its request id (G-ONCE).
     pub request: Option<Rotating>,
-    /// The request id alone: it ties an outcome to its check (G-PENDING).
+    /// Digest of the request id alone: it ties an outcome to its check (G-PENDING).
     pub attempt_id: Option<Rotating>,
     /// The host asserts that the device is known.
     pub known: bool,
@@ -70,12 +72,12 @@ pub struct Signals {
     pub trusted: bool,
     /// A challenge was passed.
     pub challenge_passed: bool,
-    /// Many accounts failed from its /24 or /48 lately (G-SPRAY-WIDE).
+    /// Many accounts failed lately from the address's /24 or /48 (G-SPRAY-WIDE).
     pub sprayed_area: bool,
 }
 
 impl Signals {
-    /// Resolves the facts of `op`.
+    /// Computes the signals of a command.
     #[must_use]
     pub fn resolve(keyring: &Keyring, op: GuardOp, facts: &GuardFacts) -> Self {
         let prefix = Prefix::of(facts.ip);
@@ -101,6 +103,8 @@ impl Signals {
                 .username
                 .as_ref()
                 .map(|name| username_digest(keyring, name.as_str(), prefix)),
+            // With the command's name, because a check and its outcome share an id and are two
+            // requests.
             request: attempt
                 .map(|id| keyring.hmac(Domain::Request, &[op.name().as_bytes(), id.as_bytes()])),
             attempt_id: attempt.map(|id| keyring.hmac(Domain::Request, &[id.as_bytes()])),
@@ -201,7 +205,8 @@ fn fingerprint(keyring: &Keyring, facts: &GuardFacts, user_agent: &str) -> Optio
     }
 }
 
-/// The headers of a passive fingerprint, if there are enough of them.
+/// Accept-Language and platform for a passive fingerprint; `None` if they, or the user agent, say
+/// too little.
 fn passive(facts: &GuardFacts) -> Option<[String; 2]> {
     let present = |text: &Option<Box<str>>| {
         text.as_deref()

@@ -7,10 +7,10 @@ use crate::time::{MINUTE, Micros};
 pub const FAILURES_MIN: u32 = 100;
 /// A surge has this many times the failures of an average minute of the last hour.
 pub const FACTOR: u32 = 5;
-/// A surge that goes on is reported again after this many minutes.
+/// Minutes after which a surge that goes on is reported again.
 const TOLD_AGAIN_AFTER: u64 = 10;
 const MINUTES: usize = 60;
-/// Parts of a minute with a count of their own: the last minute slides by one of them.
+/// Parts of a minute that are counted separately: the last minute slides by one of them.
 const PARTS: usize = 12;
 const PART: u64 = MINUTE / PARTS as u64;
 
@@ -71,7 +71,7 @@ impl FailureRate {
         u32::try_from(sum.div_ceil(MINUTES as u64 - 2)).unwrap_or(u32::MAX)
     }
 
-    /// Clears the counts of times that have passed; a clock that goes back changes nothing.
+    /// Clears the counts of the time that has passed; a clock that steps back changes nothing.
     fn roll(&mut self, now: Micros) {
         let (part, minute) = (now.0 / PART, now.0 / MINUTE);
         forget(&mut self.parts, self.part, part);
@@ -98,6 +98,7 @@ fn add(slots: &mut [u32], slot: u64) {
 }
 
 fn forget(slots: &mut [u32], from: u64, to: u64) {
+    // After a long silence each slot is cleared once, however many minutes have passed.
     let gone = to.saturating_sub(from).min(slots.len() as u64);
     for slot in 1..=gone {
         let index = index(from.wrapping_add(slot), slots.len());
@@ -114,7 +115,8 @@ mod tests {
 
     const NOON: Micros = Micros(20_000 * DAY + DAY / 2);
 
-    /// Failures spread evenly over `time`; when the first surge was told.
+    /// Spreads failures evenly over `time`; returns the instant of the first surge that was
+    /// reported.
     fn failing(rate: &mut FailureRate, from: Micros, time: u64, count: u64) -> Option<u64> {
         (0..count).find_map(|n| {
             let after = time / count * n;

@@ -43,7 +43,7 @@ impl UserAgent {
     }
 }
 
-/// Safari states its version in a token of its own.
+/// Major version of a browser. Safari states it in a token of its own.
 fn major_of(text: &str, family: &str, token: &str) -> u32 {
     let version = (family == "safari")
         .then(|| number_after(text, "version/"))

@@ -25,14 +25,14 @@ pub struct Namer {
     long: Sip,
 }
 
-/// One of the two sums.
+/// Secret start and factors of one of the two sums.
 #[derive(Clone, Copy)]
 struct Half {
     start: u128,
     words: [u128; 4],
 }
 
-/// Secret numbers that one half takes.
+/// Number of secrets in one half.
 const SECRETS: u8 = 5;
 
 impl Namer {

@@ -18,7 +18,7 @@ pub(super) fn ticks(span_us: u64, limit: NonZeroU32, burst: NonZeroU32) -> Optio
     let interval =
         (u128::from(span_us) * u128::from(TICKS_PER_MICRO)).div_ceil(u128::from(limit.get()));
     let tolerance = interval * u128::from(burst.get());
-    // A third of the range each for the present, the burst and the sum.
+    // Leaves a third of the range each for the present, the burst and the cost of a charge.
     (tolerance < u128::from(u64::MAX / 3)).then(|| {
         Some((
             u64::try_from(interval).ok()?,
@@ -56,9 +56,9 @@ pub(super) fn give_back(spec: &BucketSpec, tat: &mut u64, now: Micros, cost: u32
     *tat = back.max(of(now)).min((*tat).max(of(now)));
 }
 
-/// Gives back the part of a charge that has not drained yet. After a charge at `at` the arrival
-/// time was at least its cost after `at`, and time has drained no more of it than has passed since:
-/// the rest is still in the bucket, whatever others took or gave back.
+/// Gives back the part of a charge that has not drained yet. A charge at `at` put the arrival time
+/// at least its cost after `at`, and no more of it has drained than time has passed since. The
+/// rest is still in the bucket, whatever others took or gave back.
 pub(super) fn give_back_taken(
     spec: &BucketSpec,
     tat: &mut u64,

@@ -25,7 +25,7 @@ use crate::time::Micros;
 /// A bucket's state, as the algorithms see it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum State {
-    /// Nothing is used.
+    /// Nothing used.
     #[default]
     Empty,
     /// Sliding log or wheel.
@@ -36,7 +36,7 @@ pub enum State {
     Fixed {
         /// First instant of the window that is being counted.
         start: Micros,
-        /// Used in it.
+        /// Amount used in that window.
         count: u64,
     },
 }
@@ -44,9 +44,9 @@ pub enum State {
 /// A bucket as one request finds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reading {
-    /// Used now.
+    /// Amount used now.
     pub used: u64,
-    /// Cost that is left.
+    /// Amount that is left.
     pub remaining: u64,
     /// When the whole limit is free again if nothing more is used.
     pub reset_at: Micros,

@@ -14,7 +14,7 @@ pub struct Hits {
     total: u64,
 }
 
-/// The hits in `state`, made empty if it holds none.
+/// The hits in `state`; replaces a state of another algorithm by empty hits.
 pub(super) fn of(state: &mut State) -> &mut Hits {
     if !matches!(state, State::Hits(_)) {
         *state = State::Hits(Hits::default());
@@ -26,8 +26,8 @@ pub(super) fn of(state: &mut State) -> &mut Hits {
 }
 
 impl Hits {
-    /// Rebuilds hits from stored entries; instants out of order are lifted to their
-    /// predecessor's (a hit may be held longer, never shorter).
+    /// Rebuilds hits from stored entries. An instant that is out of order is raised to that of its
+    /// predecessor: a hit may be held longer, never shorter.
     #[must_use]
     pub fn from_entries(stored: impl IntoIterator<Item = (Micros, u32)>) -> Self {
         let mut hits = Self::default();
@@ -68,6 +68,7 @@ impl Hits {
             return;
         }
         self.total += u64::from(cost);
+        // A clock that has stepped back must not put a hit before an older one.
         let at = at.max(self.newest());
         match self.entries.back_mut() {
             Some((last, count)) if *last == at && count.checked_add(cost).is_some() => {
@@ -77,7 +78,7 @@ impl Hits {
         }
     }
 
-    /// Moves hits that are younger than `latest` to it.
+    /// Moves hits that are later than `latest` to it.
     pub(super) fn pull_to(&mut self, latest: Micros) {
         if self.newest() > latest {
             let pulled = |(at, count): (Micros, u32)| (at.min(latest), count);
@@ -154,7 +155,9 @@ impl Hits {
     }
 
     pub(super) fn fits(&self, spec: &BucketSpec, now: Micros, cost: u32) -> Option<Micros> {
+        // No underflow: costs above the capacity were refused before.
         let room = u64::from(spec.capacity()) - u64::from(cost);
+        // With the expired hits: if there is room even so, no entry need be looked at.
         let mut held = self.total;
         if held <= room {
             return None;

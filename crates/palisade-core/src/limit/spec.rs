@@ -1,5 +1,5 @@
-//! Definition of one bucket. A value of [`BucketSpec`] is always usable: the limit is not zero, the
-//! window neither zero nor overflowing.
+//! Definition of one bucket. A value of [`BucketSpec`] is always usable: its limit is not zero,
+//! and its window neither zero nor overflowing.
 
 use std::num::NonZeroU32;
 
@@ -15,18 +15,18 @@ const WINDOW_US_MAX: u64 = 3_660 * DAY;
 /// The algorithm by which a bucket counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Algorithm {
-    /// Exact instants.
+    /// Keeps the exact instants of hits.
     SlidingLog,
-    /// 64 slots of instants.
+    /// Rounds instants up to the end of one of 64 slots.
     SlidingWheel,
-    /// GCRA.
+    /// Token bucket, computed as a generic cell rate (GCRA).
     TokenBucket,
-    /// Aligned windows.
+    /// Counts per aligned window.
     FixedWindow,
 }
 
 impl Algorithm {
-    /// As in the policy file.
+    /// Name of the algorithm in the policy file.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -60,7 +60,7 @@ pub enum Window {
 }
 
 impl Window {
-    /// `w60s`, `w1h`, `w1d`, `w1mo`, `w1y`: as in T-KEYS.
+    /// Label of the window in bucket names (T-KEYS): `w60s`, `w1h`, `w1d`, `w1mo`, `w1y`.
     #[must_use]
     pub fn label(self) -> String {
         const UNITS: [(u64, &str); 3] = [(DAY, "d"), (DAY / 24, "h"), (1_000_000, "s")];
@@ -82,21 +82,21 @@ impl Window {
 /// The reason why a limit is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SpecError {
-    /// A window of nothing.
+    /// The window is zero.
     #[error("the window must not be zero")]
     ZeroWindow,
-    /// A window beyond ten years.
+    /// The window is longer than ten years.
     #[error("the window must not be longer than 10 years")]
     WindowTooLong,
-    /// A calendar month or year only makes sense for aligned windows.
+    /// A calendar month or year makes sense for aligned windows only.
     #[error("a calendar month or year needs the algorithm `fixed-window`")]
     CalendarNeedsFixedWindow,
-    /// The burst takes longer to refill than time can say.
+    /// The time that the burst takes to refill is more than the arithmetic can hold.
     #[error("the burst takes too long to refill; lower `burst` or raise the rate")]
     BurstTooLong,
 }
 
-/// A validated limit: algorithm, amount, window.
+/// A validated limit: algorithm, amount and window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct BucketSpec {
     algorithm: Algorithm,
@@ -137,10 +137,11 @@ impl BucketSpec {
             Algorithm::TokenBucket => {
                 gcra::ticks(span, limit, burst).ok_or(SpecError::BurstTooLong)?
             }
-            // Only read when a limit that was a token bucket becomes something else.
+            // Read only where the state of a token bucket is taken over by another algorithm.
             _ => gcra::ticks(span, limit, limit).unwrap_or((u64::MAX / 3, u64::MAX / 3)),
         };
         let slot_us = match algorithm {
+            // Rounded up, so that all slots together cover the window.
             Algorithm::SlidingWheel => span.div_ceil(WHEEL_SLOTS),
             _ => 1,
         };
@@ -156,7 +157,7 @@ impl BucketSpec {
     }
 
     /// True if a bucket that counted by `other` may count by this one and keep what was used: both
-    /// have the same window, and instants stay instants.
+    /// have the same window, and the state stays of one kind.
     #[must_use]
     pub fn can_stand_in_for(&self, other: &Self) -> bool {
         let kind = |algorithm| match algorithm {
@@ -233,7 +234,7 @@ impl BucketSpec {
         (self.interval_ticks, self.tolerance_ticks)
     }
 
-    /// The instant as it is kept: the last instant of its slot.
+    /// The instant as it is stored: the last one of its slot.
     #[must_use]
     pub const fn slot_instant(&self, now: Micros) -> Micros {
         Micros((now.0 - now.0 % self.slot_us).saturating_add(self.slot_us - 1))

@@ -1,4 +1,4 @@
-//! Each algorithm's bound for any sequence, and the exactness of `retry_at`.
+//! The bound of each algorithm for any sequence, and the exactness of `retry_at`.
 
 use std::num::NonZeroU32;
 
@@ -222,7 +222,7 @@ fn a_changed_limit_keeps_what_was_used() {
     }
 }
 
-/// The naive model: every admitted hit with its instant.
+/// Amount in the window by the naive model, which keeps every admitted hit with its instant.
 fn in_window(admitted: &[(u64, u32)], now: u64, window: u64) -> u64 {
     admitted
         .iter()
@@ -381,8 +381,8 @@ proptest! {
         }
     }
 
-    /// L-GIVE-BACK, for every algorithm: takings and returns in any order, and what was
-    /// not given back keeps the bound.
+    /// L-GIVE-BACK, for every algorithm: charges are taken and given back in any order, and those
+    /// that stay keep the bound.
     #[test]
     fn l_give_back_never_admits_one_too_many(
         steps in proptest::collection::vec((0_u64..60, 1_u32..6, 0_usize..12), 1..150),

@@ -1,13 +1,13 @@
-//! Readings that applications may take of a path as the client wrote it.
+//! The ways in which applications may read a path as the client wrote it.
 //!
-//! An application decodes or does not, resolves dot segments or does not: four readings, of which
-//! [`super::normalise`] has judged one. (It has refused all other spellings that applications read
-//! differently.) All readings here include parameters; the judged one does not.
+//! An application decodes escapes or does not, and resolves dot segments or does not: that makes
+//! four readings, of which [`super::normalise`] judges one. (It refuses all other spellings that
+//! applications read differently.) All readings here include parameters; the judged one does not.
 
 use super::segment::{Bytes, Dots, push_escaped, push_plain_or_escaped};
 use super::{EncodedSlash, is_plain};
 
-/// Every reading but the judged one.
+/// All four readings, without repetitions.
 pub(super) fn all(path: &[u8], slash: EncodedSlash) -> Vec<String> {
     let path = path.strip_prefix(b"/").unwrap_or(path);
     let spelt: Vec<Vec<u8>> = path
@@ -34,7 +34,7 @@ fn joined(segments: &[String]) -> String {
     format!("/{}", segments.join("/"))
 }
 
-/// Splits a segment at escaped slashes where they separate; otherwise it stays one.
+/// Splits a segment at escaped slashes if they separate segments; otherwise returns it whole.
 fn separated(segment: &[u8], slash: EncodedSlash) -> Vec<Vec<u8>> {
     let mut parts = vec![Vec::new()];
     let mut rest = segment;

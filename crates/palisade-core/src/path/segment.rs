@@ -19,8 +19,7 @@ pub(super) struct Segment {
 }
 
 impl Segment {
-    /// Appends what `raw` holds: one segment, or several where escaped slashes
-    /// separate.
+    /// Appends the segments that `raw` holds: one, or several where escaped slashes separate.
     pub(super) fn parse(
         raw: &[u8],
         slash: EncodedSlash,
@@ -43,6 +42,7 @@ impl Segment {
                 b'/' | b'\\' if slash == EncodedSlash::Separator && escaped => {
                     into.push(Self::new(std::mem::take(&mut text), name_end.take()));
                 }
+                // A plain slash ends the segment before, so an unescaped byte here is a backslash.
                 b'/' | b'\\' if slash == EncodedSlash::Refused || !escaped => {
                     return Err(refused("must not contain a backslash or an escaped slash"));
                 }
@@ -63,9 +63,8 @@ impl Segment {
         Self { text, name_end }
     }
 
-    /// Refuses dot segments and empty ones that come with an escaped slash or parameters. Servers
-    /// differ on whether they split there before or after they resolve dots and drop empty
-    /// segments.
+    /// Refuses dot segments and empty ones that come with an escaped slash or parameters: some
+    /// servers split there before they resolve dots and drop empty segments, some after.
     fn none_hidden(parsed: &[Self]) -> Result<(), FieldError> {
         let several = parsed.len() > 1;
         for segment in parsed {
@@ -77,12 +76,12 @@ impl Segment {
         Ok(())
     }
 
-    /// Without parameters.
+    /// Text of the segment without parameters.
     pub(super) fn names(&self) -> &str {
         self.text.get(..self.name_end).unwrap_or_default()
     }
 
-    /// With parameters.
+    /// Text of the segment with parameters.
     pub(super) fn whole(&self) -> &str {
         &self.text
     }
@@ -100,7 +99,7 @@ impl Segment {
     }
 }
 
-/// The bytes that a segment spells, and whether each was escaped.
+/// Bytes that a segment spells, each with whether it was escaped.
 pub(super) struct Bytes<'a>(pub(super) &'a [u8]);
 
 impl Iterator for Bytes<'_> {

@@ -1,10 +1,11 @@
-//! Policies name clients and hashes of keys: `Debug` counts them instead.
+//! `Debug` of policies. It shows how many clients and API keys there are, and never their names or
+//! hashes.
 
 use std::fmt;
 
 use super::{PolicyParts, PolicySet};
 
-/// Shows the fields that both types share, after their own.
+/// Shows the fields that both types share, after those that one of them has alone.
 macro_rules! finish {
     ($shown:expr, $policy:ident) => {
         $shown

@@ -1,18 +1,18 @@
-//! Limits that answer an Envoy rate-limit service: their part of the policy.
+//! Limits that answer calls of Envoy's rate-limit service: their part of the policy.
 
 /// The values that an entry matches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ValueMatch {
     /// This value only.
     Exact(Box<str>),
-    /// Values that start like this.
+    /// Values with this prefix.
     Prefix(Box<str>),
     /// Any value.
     Any,
 }
 
 impl ValueMatch {
-    /// Whether it matches; case counts (R-DEPTH).
+    /// Whether the value matches; letter case counts (R-DEPTH).
     #[must_use]
     pub fn matches(&self, value: &str) -> bool {
         self.matches_bytes(value.as_bytes())
@@ -46,38 +46,37 @@ impl ValueMatch {
     }
 }
 
-/// An entry of a descriptor: a key, and which of its values.
+/// An entry of a descriptor: a key, and the values that match.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EntryMatch {
     /// The key.
     pub key: Box<str>,
-    /// Its values.
+    /// The values that match.
     pub value: ValueMatch,
 }
 
-/// Whether a limit counts at all.
+/// Whether a limit counts, denies everything or admits everything.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Standing {
-    /// It counts up to its figure.
+    /// The limit counts, up to its amount.
     #[default]
     Counted,
-    /// It denies everything: `rate = "0/s"` (R-ZERO).
+    /// The limit denies everything: `rate = "0/s"` (R-ZERO).
     Denies,
-    /// It admits everything without a call to the store: `unlimited = true`
-    /// (R-UNLIMITED).
+    /// The limit admits everything without a call to the store: `unlimited = true` (R-UNLIMITED).
     Admits,
 }
 
-/// The part of a limit's definition that only limits of a domain have. Their buckets are counted by
-/// [`LimitDef::by`](super::LimitDef::by), which names the entries whose values get buckets of their
-/// own: with `share`, none (R-VALUE).
+/// The part of a limit's definition that only limits of a domain have.
+/// [`LimitDef::by`](super::LimitDef::by) names the entries whose values get buckets of their own;
+/// with `share` there are none (R-VALUE).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DescriptorRule {
-    /// The domain it answers (R-DOMAIN).
+    /// The domain whose calls the limit answers (R-DOMAIN).
     pub domain: Box<str>,
     /// The entries that a descriptor must have, exactly these and in this order (R-DEPTH).
     pub entries: Box<[EntryMatch]>,
-    /// Whether it counts.
+    /// Whether the limit counts.
     pub standing: Standing,
     /// Limits that are neither evaluated nor charged where this one matches the same call
     /// (R-REPLACES).
@@ -87,16 +86,17 @@ pub struct DescriptorRule {
 /// `[rls]`: settings that all limits of domains share.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RlsSettings {
-    /// Evaluated, charged and reported, never over the limit (R-SHADOW).
+    /// All limits are evaluated, charged and reported, and none is ever over (R-SHADOW).
     pub shadow: bool,
-    /// When one descriptor is over its limit, charge those that admit (R-ATOMIC).
+    /// If one descriptor of a call is over its limit, the others are charged all the same
+    /// (R-ATOMIC).
     pub count_denied: bool,
     /// Negative hits are given back, whichever call charged them (R-HITS).
     pub refunds: bool,
     /// Whether answers carry metadata (R-META).
     pub metadata: bool,
-    /// The key of the entry that names an organisation: for limits that count by this entry, the
-    /// organisation's own figures apply.
+    /// Key of the entry that names an organisation: to limits that count by this entry, the
+    /// organisation's own amounts apply.
     pub org_key: Option<Box<str>>,
 }
 

@@ -1,4 +1,5 @@
-//! Domain and descriptors → plan: the limit that answers each descriptor of a call, and its charge.
+//! Resolves a domain and descriptors into a plan: the limit that answers each descriptor of a
+//! call, and its charge.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -17,22 +18,23 @@ use crate::key::{Keyring, SEGMENTS_MAX, Segment, SegmentKind};
 use crate::limit::{Algorithm, BucketSpec, Window};
 use crate::plan::{Charge, OnExceed};
 
-/// The limits of each Envoy domain (R-DOMAIN).
+/// Limits of each Envoy domain (R-DOMAIN).
 #[derive(Clone, Debug, Default)]
 pub(super) struct Domains(HashMap<Arc<str>, Keys>);
 
-/// Limits by the keys of their entries, one step for each entry: a descriptor of another depth or
-/// order leads to another node (R-DEPTH).
+/// Tree of limits by the keys of their entries, one level for each entry: a descriptor of another
+/// depth or order leads to another node (R-DEPTH).
 #[derive(Clone, Debug, Default)]
 struct Keys {
     next: HashMap<Box<[u8]>, Keys>,
-    /// Patterns with exactly the keys on the way here, the most specific first (R-VALUE).
+    /// Patterns whose keys are exactly those on the way to this node, the most specific first
+    /// (R-VALUE).
     patterns: Vec<Pattern>,
 }
 
 #[derive(Clone, Debug)]
 struct Pattern {
-    /// Position in the policy's limits.
+    /// Position of the limit among the policy's limits.
     limit: usize,
     /// Positions of the entries whose values get buckets of their own.
     counted: Box<[usize]>,
@@ -104,25 +106,24 @@ impl Keys {
     }
 }
 
-/// The treatment of one descriptor.
+/// Treatment of one descriptor.
 #[derive(Clone, Copy, Debug)]
 pub enum Asked<'p> {
     /// No limit of its domain answers the descriptor: it is admitted, and counted as such
     /// (R-DOMAIN).
     Nothing,
-    /// Nothing to count: another limit of the call stands in for the one that matches
-    /// (R-REPLACES), or something is given back to one that admits nothing.
+    /// Nothing is counted: another limit of the call replaces the one that matches (R-REPLACES),
+    /// or hits are given back to a limit that admits nothing.
     Replaced,
     /// Admitted without a count (R-UNLIMITED).
     Unlimited(&'p Limit),
-    /// Denied without a count, by the charge at this place of
-    /// [`DescriptorPlan::denied`].
+    /// Denied without a count, by the charge at this position of [`DescriptorPlan::denied`].
     Denied(usize),
-    /// Charged, at this place of [`DescriptorPlan::charges`].
+    /// Charged, at this position of [`DescriptorPlan::charges`].
     Charged(usize),
-    /// Looked at without a charge, at this place of [`DescriptorPlan::looks`].
+    /// Read without a charge, at this position of [`DescriptorPlan::looks`].
     Looked(usize),
-    /// Given back, at this place of [`DescriptorPlan::refunds`].
+    /// Given back, at this position of [`DescriptorPlan::refunds`].
     Refunded(usize),
 }
 
@@ -135,9 +136,9 @@ pub struct DescriptorPlan<'p> {
     pub asked: Vec<Asked<'p>>,
     /// Buckets that are charged, all or nothing.
     pub charges: Vec<Charge<'p>>,
-    /// Buckets that are read for one hit and charged nothing.
+    /// Buckets that are read for one hit and not charged.
     pub looks: Vec<Charge<'p>>,
-    /// Buckets that get something back.
+    /// Buckets that hits are given back to.
     pub refunds: Vec<Charge<'p>>,
     /// Charges that are denied without a store: a limit of zero (R-ZERO), or more hits than a limit
     /// ever admits (L-COST).
@@ -149,7 +150,7 @@ pub struct DescriptorPlan<'p> {
 struct Found<'p> {
     limit: &'p Limit,
     counted: &'p [usize],
-    /// A tenant's override.
+    /// Limit of a tenant in place of the policy's.
     spec: Option<&'p BucketSpec>,
 }
 
@@ -213,8 +214,8 @@ fn spec_like(like: &BucketSpec, amount: NonZeroU32, window: Window) -> Option<Bu
         .ok()
 }
 
-/// The organisation that each descriptor names, by position; empty where the policy names no entry
-/// for it.
+/// The organisation that each descriptor names, by position; empty if the policy has no entry that
+/// names organisations.
 #[must_use]
 pub fn orgs_of<'f>(policy: &PolicySet, facts: &'f DescriptorFacts<'_>) -> Vec<Option<&'f str>> {
     let Some(key) = &policy.settings.rls.org_key else {
@@ -298,7 +299,7 @@ fn is_replaced(limit: &Limit, found: &[Option<Found<'_>>]) -> bool {
 
 struct Planner<'k, 'p> {
     keyring: &'k Keyring,
-    /// All limits only report (R-SHADOW).
+    /// True if all limits only report (R-SHADOW).
     shadow: bool,
     plan: DescriptorPlan<'p>,
 }
@@ -353,8 +354,8 @@ impl<'p> Planner<'_, 'p> {
     }
 }
 
-/// One segment for all values that get buckets of their own, as a keyed digest (R-IDS); none where
-/// all share one bucket.
+/// Returns one segment for all values that get buckets of their own, as a keyed digest (R-IDS), or
+/// none if all share one bucket.
 fn segments_under(
     keyring: &Keyring,
     counted: &[usize],

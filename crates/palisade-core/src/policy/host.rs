@@ -8,8 +8,8 @@ pub const HOST_BYTES_MAX: usize = 255;
 pub struct Host(Box<str>);
 
 impl Host {
-    /// Reads the authority of a request: `shop.example`, `shop.example:8443`, `[::1]:80`. `None` if
-    /// it is no host that every reader would read alike.
+    /// Reads the authority of a request: `shop.example`, `shop.example:8443`, `[::1]:80`. `None`
+    /// if readers could take it for different hosts.
     #[must_use]
     pub fn parse(authority: &str) -> Option<Self> {
         let name = without_port(authority)?;
@@ -29,8 +29,8 @@ impl Host {
     }
 }
 
-/// The host of an authority. An IPv6 address stands in brackets; elsewhere a colon starts the
-/// port, and there is only one.
+/// Splits the port off an authority. An IPv6 address stands in brackets; elsewhere the first colon
+/// starts the port.
 fn without_port(authority: &str) -> Option<&str> {
     let (name, port) = match authority.find(']') {
         Some(end) if authority.starts_with('[') => authority.split_at(end + 1),
@@ -44,7 +44,7 @@ fn without_port(authority: &str) -> Option<&str> {
         .then_some(name)
 }
 
-/// The hosts that a route is about: one name, or every name under one (`*.example.com`).
+/// Hosts that a route is about: one name, or every name under one (`*.example.com`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HostPattern {
     /// This host only.
@@ -67,7 +67,7 @@ impl HostPattern {
         is_whole.then(|| wrap(host))
     }
 
-    /// True if it is about `host`.
+    /// True if the pattern covers `host`.
     #[must_use]
     pub fn covers(&self, host: &Host) -> bool {
         match self {
@@ -79,7 +79,7 @@ impl HostPattern {
         }
     }
 
-    /// A host that it covers.
+    /// Returns a host that the pattern covers.
     #[must_use]
     pub fn example(&self) -> Host {
         match self {
@@ -88,7 +88,7 @@ impl HostPattern {
         }
     }
 
-    /// Sort key of patterns about the same host: the pattern with the higher one decides.
+    /// Sort key of patterns that cover the same host: the highest decides.
     pub(super) fn rank(&self) -> (bool, usize) {
         match self {
             Self::Exact(name) => (true, name.as_str().len()),

@@ -56,7 +56,7 @@ pub enum Scope {
 }
 
 impl Scope {
-    /// As in answers and metric labels.
+    /// Name of the layer in answers and metric labels.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -75,6 +75,7 @@ impl Scope {
     /// The layer of a limit that counts by `by`.
     #[must_use]
     pub fn of(by: &[Dimension]) -> Self {
+        // Of several dimensions the most specific one decides.
         const ORDER: [(Dimension, Scope); 5] = [
             (Dimension::ApiKey, Scope::ApiKey),
             (Dimension::User, Scope::User),
@@ -92,7 +93,7 @@ impl Scope {
     }
 }
 
-/// Where a limit's bucket lives.
+/// Where a limit's buckets are counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Accuracy {
     /// In the store, exact over all nodes.
@@ -109,14 +110,14 @@ pub enum Accuracy {
 pub enum OnStoreFailure {
     /// Refuse with 503.
     Closed,
-    /// The class's local fallback.
+    /// Apply the local fallback of the class.
     #[default]
     Fallback,
     /// Allow behind the anonymous local cap, marked `fail_open`.
     OpenBounded,
 }
 
-/// Which family of keys a bucket belongs to (T-KEYS).
+/// Family of keys that a bucket belongs to (T-KEYS).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Family {
     /// Burst limits, `rl:`.
@@ -137,7 +138,7 @@ impl Family {
     }
 }
 
-/// Behaviour of a class while the store is down (failure table).
+/// Behaviour of a class while the store is down.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum ClassKind {
     /// Local fallback by tenant or address.
@@ -145,7 +146,7 @@ pub enum ClassKind {
     Ordinary,
     /// Local fallback at half of each limit; it cannot be switched off.
     Auth,
-    /// Closed.
+    /// Every request is refused.
     Admin,
 }
 
@@ -155,14 +156,14 @@ pub enum WhenProlonged {
     /// The local fallback goes on for as long as the outage lasts.
     #[default]
     Local,
-    /// Closed.
+    /// Every request is refused.
     Closed,
 }
 
 /// A class of endpoints.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Class {
-    /// Its name, as in answers, metrics and audits.
+    /// Name of the class in answers, metrics and audits.
     pub name: Arc<str>,
     /// Behaviour while the store is down.
     pub kind: ClassKind,
@@ -178,13 +179,13 @@ pub enum QuotaUnit {
     Requests,
     /// Bytes of content: callers state what a request costs.
     ContentBytes,
-    /// A unit of the policy's own, such as `tokens` or `usd_micros`. Only decisions that state
-    /// their cost in it are counted.
+    /// A unit of the policy's own, such as `tokens` or `usd_micros`. Only decisions that state a
+    /// cost in it are counted.
     Named(Arc<str>),
 }
 
 impl QuotaUnit {
-    /// The name that costs are given under.
+    /// Name of the unit where costs are stated.
     #[must_use]
     pub fn name(&self) -> &str {
         match self {
@@ -194,13 +195,13 @@ impl QuotaUnit {
         }
     }
 
-    /// True of a unit of the policy's own.
+    /// True for a unit of the policy's own.
     #[must_use]
     pub const fn is_named(&self) -> bool {
         matches!(self, Self::Named(_))
     }
 
-    /// True for a unit that answers need not name: it is what they always counted.
+    /// True for requests and bytes of content, the units that answers need not name.
     #[must_use]
     pub const fn is_usual(&self) -> bool {
         !self.is_named()
@@ -213,7 +214,7 @@ impl serde::Serialize for QuotaUnit {
     }
 }
 
-/// The definition of a limit as it is written, before it is bound to a policy.
+/// A limit as it is written, before it is bound to a policy.
 #[derive(Clone, Debug)]
 pub struct LimitDef {
     /// Unique name.
@@ -234,7 +235,7 @@ pub struct LimitDef {
     pub spec: BucketSpec,
     /// Cost of one request.
     pub cost: NonZeroU32,
-    /// Where its buckets live.
+    /// Where its buckets are counted.
     pub accuracy: Accuracy,
     /// Behaviour when a bucket is full.
     pub on_exceed: OnExceed,
@@ -244,10 +245,12 @@ pub struct LimitDef {
     pub family: Family,
     /// Unit of its numbers.
     pub unit: QuotaUnit,
-    /// Whether it bounds what is in progress: `spec` is then a sliding log with as many hits as
-    /// there are slots, whose window is the longest time that a slot lasts without being extended
-    /// (B-SLOT).
+    /// Whether the limit bounds the number of requests in progress: `spec` is then a sliding log
+    /// with as many hits as there are slots, whose window is the longest time that a slot lasts
+    /// without an extension (B-SLOT).
     pub concurrency: bool,
+    /// Shares of the limit, in thousandths and ascending, at which operators are told (B-WARN).
+    pub warn_at: Vec<u16>,
     /// Rule for an Envoy domain; a limit with one never applies to HTTP requests.
     pub descriptor: Option<DescriptorRule>,
 }
@@ -272,6 +275,7 @@ impl LimitDef {
             family: Family::Limit,
             unit: QuotaUnit::Requests,
             concurrency: false,
+            warn_at: Vec::new(),
             descriptor: None,
         }
     }
@@ -305,18 +309,19 @@ pub struct Limit {
     pub name: Arc<str>,
     /// The definition.
     pub def: LimitDef,
-    /// Its layer.
+    /// Layer that the limit belongs to.
     pub scope: Scope,
     /// Burst limit or quota.
     pub family: Family,
-    /// Stands for the name and window in bucket ids.
+    /// Digest of the name and window, used in bucket ids.
     pub digest: Digest,
     /// `:class:…:name:…:w60s`, the end of its keys in shared stores.
     pub key_suffix: Box<str>,
 }
 
 impl Limit {
-    /// Makes a definition chargeable.
+    /// Prepares a definition for charging: finds its layer, and computes the fixed part of its
+    /// bucket names.
     #[must_use]
     pub fn bind(def: LimitDef) -> Self {
         let scope = if def.throttle {
@@ -326,6 +331,7 @@ impl Limit {
         } else {
             Scope::of(&def.by)
         };
+        // A limit on several classes counts them in one bucket, so its key names none.
         let class = def
             .only_class()
             .map_or_else(String::new, |class| format!(":class:{}", escape(class)));
@@ -361,13 +367,13 @@ impl Limit {
         changes.find_map(|(key, has_changed)| has_changed.then_some(key))
     }
 
-    /// Whether it applies to requests, and not to descriptors of a domain.
+    /// Whether the limit applies to requests, and not to descriptors of a domain.
     #[must_use]
     pub const fn is_of_requests(&self) -> bool {
         self.def.descriptor.is_none()
     }
 
-    /// Whether it admits nothing at all (R-ZERO).
+    /// Whether the limit admits nothing at all (R-ZERO).
     #[must_use]
     pub fn denies_all(&self) -> bool {
         let rule = self.def.descriptor.as_ref();
@@ -391,7 +397,7 @@ impl Limit {
         }
     }
 
-    /// Whether it counts requests of any class and operation.
+    /// Whether the limit counts requests of any class and operation.
     pub(crate) fn covers_everything(&self) -> bool {
         self.def.classes.is_empty() && self.def.operations.is_empty()
     }
@@ -406,7 +412,7 @@ impl Limit {
     }
 }
 
-/// Names and windows are no secret: a fixed key suffices to spread them.
+/// Digest of a limit's name and window. They are no secret: a fixed key suffices to spread them.
 fn name_digest(name: &str, window: &str) -> Digest {
     use siphasher::sip128::{Hasher128, SipHasher24};
     use std::hash::Hasher;

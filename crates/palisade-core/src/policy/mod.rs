@@ -67,9 +67,9 @@ pub struct Settings {
 /// A policy, whole and checked. Cheap to share; replaced, never changed.
 #[derive(Clone)]
 pub struct PolicySet {
-    /// Grows with every change.
+    /// Revision number, which grows with every change.
     pub revision: u64,
-    /// False is the operator's kill switch.
+    /// False while the operator's kill switch is on: nothing is limited then.
     pub enabled: bool,
     /// Settings other than the limits.
     pub settings: Settings,
@@ -86,15 +86,17 @@ pub struct PolicySet {
     registered: Arc<Registered>,
     tiers: HashMap<Arc<str>, Tier>,
     bot_patterns: Vec<String>,
-    /// Some limit is for bots only.
+    /// True if some limit is for bots only.
     asks_for_agents: bool,
+    /// True if some limit has thresholds.
+    has_thresholds: bool,
     api_limits: Option<[Limit; 3]>,
 }
 
 /// The parts of a policy, as a source delivers them.
 #[derive(Clone)]
 pub struct PolicyParts {
-    /// Kill switch off.
+    /// False if the operator's kill switch is on.
     pub enabled: bool,
     /// Settings other than the limits.
     pub settings: Settings,
@@ -168,6 +170,7 @@ impl PolicySet {
             tiers: HashMap::new(),
             bot_patterns: Vec::new(),
             asks_for_agents: false,
+            has_thresholds: false,
             api_limits: None,
         }
     }
@@ -175,6 +178,7 @@ impl PolicySet {
     fn index(&mut self) {
         self.domains = Domains::of(&self.limits);
         self.asks_for_agents = self.limits.iter().any(|limit| limit.def.bots_only);
+        self.has_thresholds = self.limits.iter().any(|one| !one.def.warn_at.is_empty());
         for (index, limit) in self.limits.iter().enumerate() {
             if !limit.is_of_requests() {
                 continue;
@@ -198,6 +202,7 @@ impl PolicySet {
         }
         for list in self.by_class.values_mut() {
             list.extend(&self.unclassed);
+            // Limits are sorted by layer: in the order of positions, the merged list is too.
             list.sort_unstable();
         }
     }
@@ -206,6 +211,12 @@ impl PolicySet {
     #[must_use]
     pub fn limits(&self) -> &[Limit] {
         &self.limits
+    }
+
+    /// True if some limit has thresholds (B-WARN).
+    #[must_use]
+    pub const fn has_thresholds(&self) -> bool {
+        self.has_thresholds
     }
 
     /// The limit with this name.
@@ -226,7 +237,7 @@ impl PolicySet {
         })
     }
 
-    /// Names of the Envoy domains that it has limits for.
+    /// Names of the Envoy domains that the policy has limits for.
     pub fn domains(&self) -> impl Iterator<Item = &Arc<str>> {
         self.domains.names()
     }
@@ -261,7 +272,7 @@ impl PolicySet {
         known.unwrap_or(ClientType::Public)
     }
 
-    /// This policy with keys and clients from outside its file.
+    /// Returns this policy with keys and clients from outside its file.
     #[must_use]
     pub fn with_registered(&self, registered: Arc<Registered>) -> Self {
         Self {
@@ -280,7 +291,7 @@ impl PolicySet {
         self.api_keys.get(hash).or_else(others)
     }
 
-    /// Whether any API key is registered. Where none is, and no route asks for one, an
+    /// Whether any API key is registered. Where none is, and no route requires one, an
     /// application's own header of that name does not concern us (I-APIKEY). A key that was just
     /// revoked counts: it must be refused, not ignored.
     #[must_use]
@@ -290,7 +301,7 @@ impl PolicySet {
             || !self.registered.revoked.is_empty()
     }
 
-    /// The hash and registration of every API key that binds, each once.
+    /// Hash and registration of every API key in force, each once.
     pub fn api_keys(&self) -> impl Iterator<Item = (&str, &ApiKey)> {
         let own = self.api_keys.iter().map(|(hash, key)| (&**hash, key));
         let others = self.registered.api_keys.iter();
@@ -318,7 +329,7 @@ impl PolicySet {
         self.tiers.values().map(|tier| &tier.limit)
     }
 
-    /// True if a limit is for bots only: then the user agent of a client matters (I-BOT).
+    /// True if some limit is for bots only, so that the user agent of a client matters (I-BOT).
     #[must_use]
     pub const fn asks_for_agents(&self) -> bool {
         self.asks_for_agents

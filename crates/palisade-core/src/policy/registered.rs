@@ -6,7 +6,7 @@ use super::{ApiKey, PolicySet};
 use crate::facts::ClientType;
 
 /// Place where a key or client is registered. Of two registrations the first in this order is in
-/// force: configuration that is written down is not overruled at run time.
+/// force: configuration in a file is not overruled at run time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Origin {
     /// The policy file.
@@ -43,14 +43,14 @@ pub struct Registered {
 }
 
 impl Registered {
-    /// Whether there is nothing in it.
+    /// Whether nothing is registered or revoked.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.api_keys.is_empty() && self.clients.is_empty() && self.revoked.is_empty()
     }
 }
 
-/// A registration as operators name it.
+/// A registration, found by any of its hashes.
 #[derive(Clone, Copy, Debug)]
 pub struct KeyRegistration<'p> {
     /// The registered key.
@@ -64,7 +64,8 @@ pub struct KeyRegistration<'p> {
 }
 
 impl PolicySet {
-    /// The registration of the key with this hash, or whose usage is counted under it.
+    /// Finds the registration of the key with this hash, or of the key whose usage is counted
+    /// under it.
     #[must_use]
     pub fn key_registration(&self, hash: &str) -> Option<KeyRegistration<'_>> {
         let hash = match self.api_key(hash) {
@@ -87,7 +88,7 @@ impl PolicySet {
         })
     }
 
-    /// OAuth clients of every origin, with those that a stronger origin overrules.
+    /// OAuth clients of every origin, including those that a stronger origin overrules.
     pub fn clients(&self) -> impl Iterator<Item = (&str, ClientType, Origin)> {
         let own = self.clients.iter();
         let own = own.map(|(id, kind)| (&**id, *kind, Origin::File));

@@ -1,11 +1,11 @@
-//! `[reservations]`: figures of budgets.
+//! Settings of reservations: `[reservations]`.
 
 use crate::time::MINUTE;
 
 /// Settings of reservations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReservationSettings {
-    /// Longest duration of a reservation, extensions included, in microseconds.
+    /// Longest lifetime of a reservation, extensions included, in microseconds.
     pub max_hold_us: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Facts → plan, in the order of L-ORDER.
+//! Resolves facts into a plan, in the order of L-ORDER.
 
 mod amount;
 
@@ -57,8 +57,8 @@ fn resolve_on<'p>(
     tier_of: impl FnOnce(&str) -> Option<&'p super::Tier>,
 ) -> Plan<'p> {
     let mut identity = Identity::new(policy, keyring, facts, route.pattern);
-    // The throttle counts requests, whatever they cost: a request that costs more than the throttle
-    // holds would otherwise be told to retry for ever (L-COST).
+    // The throttle counts requests, whatever they cost: a request that costs more than the
+    // throttle holds would be told to retry for ever (L-COST).
     let throttle = policy
         .throttle_limits()
         .filter_map(|limit| identity.charge(limit, None, None))
@@ -90,7 +90,7 @@ fn resolve_on<'p>(
     plan
 }
 
-/// Charges the buckets of the caller's identity, the quota last.
+/// Charges the limits, and last the quota of an API key.
 #[inline]
 fn charge_who<'p>(
     policy: &'p PolicySet,
@@ -128,7 +128,7 @@ fn find_route<'p>(policy: &'p PolicySet, facts: &RequestFacts) -> RouteMatch<'p>
 fn settle(plan: &mut Plan<'_>, refused: Option<Refusal>, layers: Layers) {
     match refused {
         None => {}
-        // Guesses are still counted against their address.
+        // Guessed keys still count against their address.
         Some(Refusal::UnknownKey) => plan.charges.retain(is_at_the_edge),
         Some(_) if layers == Layers::Edge => {}
         Some(_) => plan.charges.clear(),
@@ -169,6 +169,7 @@ fn keep_layers(plan: &mut Plan<'_>, facts: &RequestFacts) {
     plan.idle.retain(|charge| is_at_the_edge(charge) == is_edge);
     plan.not_asked
         .retain(|limit| (limit.scope <= Scope::Client) == is_edge);
+    // The quota is the last charge of a plan: it has moved if charges before it were cut.
     let last = plan.charges.len().checked_sub(1);
     plan.quota = plan.quota.and_then(|quota| {
         let is_kept = facts.layers == Layers::Identity;
@@ -218,7 +219,7 @@ fn scope_refusal(route: &RouteMatch<'_>, identity: &Identity<'_>) -> Option<Refu
     }
 }
 
-/// Charges that room is made for at first; most plans have no more.
+/// Number of charges that a plan has room for at first; most plans have no more.
 const CHARGES_AT_FIRST: usize = 4;
 
 fn charge_limits<'p>(
@@ -235,6 +236,7 @@ fn charge_limits<'p>(
     let most = candidates.size_hint().0.min(CHARGES_AT_FIRST);
     plan.charges.reserve_exact(most);
     for limit in candidates {
+        // T-JOBS: a background job counts for its organisation and token only.
         let in_kind =
             facts.kind == RequestKind::Http || matches!(limit.scope, Scope::Org | Scope::Token);
         if in_kind && limit.applies_to(class, operation) {
@@ -244,7 +246,7 @@ fn charge_limits<'p>(
     charge_guess(policy, identity, facts, plan);
 }
 
-/// Adds the charge on one limit that applies, in the limit's unit. A limit on what is in progress
+/// Adds the charge on a limit that applies, in the limit's unit. A limit on requests in progress
 /// is charged only if a slot is requested.
 #[inline]
 fn charge_limit<'p>(
@@ -303,8 +305,8 @@ fn is_for_a_guess(charge: &Charge<'_>, class: &str, operation: Option<&str>) -> 
     charge.limit.scope <= Scope::Ip && !charge.limit.applies_to(class, operation)
 }
 
-/// Keeps only the buckets that guessed tokens count in. They are all that is left to charge to an
-/// address whose edge half has been checked already, when nobody had verified the token (I-JWT).
+/// Keeps only the buckets that guessed tokens count in. Nothing else is left to charge if the edge
+/// half of the check came first, when nobody had verified the token yet (I-JWT).
 pub fn keep_guesses(plan: &mut Plan<'_>, facts: &RequestFacts) {
     let (class, operation) = judged_as(&plan.route, facts);
     plan.throttle.clear();
@@ -312,7 +314,7 @@ pub fn keep_guesses(plan: &mut Plan<'_>, facts: &RequestFacts) {
         .retain(|charge| is_for_a_guess(charge, class, operation));
 }
 
-/// The class that guessing tokens counts in.
+/// Class whose limits count guessed tokens.
 const GUESS_CLASS: &str = "auth";
 
 /// I-JWT: a token that proves nothing counts like a guessed password, in addition to the request's
@@ -342,6 +344,7 @@ fn charge_guess<'p>(
             plan.charges.push(charge);
         }
     }
+    // Stable: the added buckets go to their layers, and the rest keeps its order (L-ORDER).
     plan.charges.sort_by_key(|charge| charge.limit.scope);
 }
 
@@ -422,7 +425,7 @@ pub fn quota_charge<'p>(tier: &'p super::Tier, hash: &str) -> Option<Charge<'p>>
     })
 }
 
-/// L-DEFAULT-DENY: no limit covers the request.
+/// L-DEFAULT-DENY: refuses a request that no limit covers.
 fn uncovered(plan: &Plan<'_>) -> Option<Refusal> {
     (plan.charges.is_empty() && plan.idle.is_empty()).then_some(Refusal::NoLimit)
 }
@@ -453,11 +456,11 @@ pub fn hash_api_key(key: &str) -> String {
 /// An API key that the policy knows.
 struct KnownKey<'a> {
     registered: &'a super::ApiKey,
-    /// Hash under which its usage is counted.
+    /// Hash under which the key's usage is counted.
     usage: Cow<'a, str>,
 }
 
-/// The request's identifiers, each digested at most once.
+/// Identifiers of a request, each digested at most once.
 struct Identity<'a> {
     policy: &'a PolicySet,
     keyring: &'a Keyring,
@@ -522,7 +525,7 @@ impl<'a> Identity<'a> {
         self.facts.bot || agent.is_some_and(|agent| self.policy.is_bot(agent))
     }
 
-    /// The charge on `limit`, if the request has all that the limit counts by.
+    /// The charge on `limit`, if the request has every identifier that the limit counts by.
     fn charge<'p>(
         &mut self,
         limit: &'p Limit,

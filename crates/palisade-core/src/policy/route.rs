@@ -1,4 +1,4 @@
-//! Route → class and operation. The most specific pattern wins.
+//! Routes, which give a request its class and operation. The most specific pattern wins.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -11,7 +11,7 @@ use crate::path::{has_escaped_slash, normalise_pattern};
 /// The reason why a pattern is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PatternError {
-    /// It does not start at the root.
+    /// The pattern does not start at the root.
     #[error("a path must start with `/`")]
     NotAbsolute,
     /// A `*` that is not the last character.
@@ -25,7 +25,7 @@ pub enum PatternError {
     NeverMatches(&'static str),
 }
 
-/// Suffixes of files that servers execute and pass the rest of the path to.
+/// Suffixes of files that servers execute, and to which they pass the rest of the path.
 const SCRIPT_SUFFIXES: [&str; 28] = [
     "php", "php3", "php4", "php5", "php7", "php8", "phtml", "phar", "py", "cgi", "fcgi", "pl",
     "rb", "sh", "lua", "asp", "aspx", "ashx", "asmx", "jsp", "jspx", "jsf", "faces", "do",
@@ -37,24 +37,23 @@ const SCRIPT_SUFFIXES: [&str; 28] = [
 pub struct Route {
     /// Literal part of the pattern, spelt as requests' paths are.
     literal: Box<str>,
-    /// Whether anything may follow it.
+    /// Whether anything may follow the literal part.
     open: bool,
     /// Upper-case method; `None` is any.
     pub method: Option<Box<str>>,
     /// The hosts that the route is about; `None` is any host, and requests that name none.
     pub host: Option<HostPattern>,
-    /// The class it assigns; `None` leaves it to a less specific route.
+    /// The class that the route assigns; `None` leaves it to a less specific route.
     pub class: Option<Arc<str>>,
-    /// The operation it assigns; `None` leaves it to a less specific route.
+    /// The operation that the route assigns; `None` leaves it to a less specific route.
     pub operation: Option<Arc<str>>,
     /// The scope a token needs (T-SCOPE).
     pub scope: Option<Box<str>>,
     /// Whether an API key is required (I-APIKEY).
     pub api_key_required: bool,
-    /// The weight of a request in every bucket (I-ROUTE); `None` leaves it to a less specific
-    /// route.
+    /// Weight of a request in every bucket (I-ROUTE); `None` leaves it to a less specific route.
     pub cost: Option<NonZeroU32>,
-    /// Whether no limit counts its requests (I-ROUTE).
+    /// Whether no limit counts the route's requests (I-ROUTE).
     pub exempt: bool,
     pattern: Arc<str>,
 }
@@ -75,6 +74,7 @@ impl Route {
         }
         let (literal, open) = match pattern.strip_suffix('*') {
             Some(prefix) => (prefix, true),
+            // In `/` alone the slash is the root, and not a trailing one.
             None if pattern.len() > 1 => (pattern.strip_suffix('/').unwrap_or(pattern), false),
             None => (pattern, false),
         };
@@ -103,7 +103,7 @@ impl Route {
         &self.pattern
     }
 
-    /// True if it asks for an escaped slash, which only
+    /// True if the pattern has an escaped slash, which only
     /// [`EncodedSlash::Literal`](crate::path::EncodedSlash) lets through.
     #[must_use]
     pub fn needs_literal_slash(&self) -> bool {
@@ -155,7 +155,7 @@ impl Route {
         !self.open && suffix.is_some_and(is_script)
     }
 
-    /// Sort key of routes about the same request: the route with the higher one decides.
+    /// Sort key of routes about the same request: the highest decides.
     #[must_use]
     pub fn specificity(&self) -> impl Ord + use<> {
         self.rank()
@@ -202,7 +202,7 @@ impl Route {
     }
 }
 
-/// See [`Route::rank`].
+/// Sort key of a route; see [`Route::rank`].
 type Rank = (bool, usize, Option<(bool, usize)>, bool);
 
 /// All routes, ordered so that the first match is the most specific.
@@ -210,25 +210,25 @@ type Rank = (bool, usize, Option<(bool, usize)>, bool);
 pub struct Routes {
     exact: HashMap<Box<str>, Vec<Route>>,
     open: Vec<Route>,
-    /// Some pattern has a capital letter: a path in small letters may then be another spelling of
-    /// it.
+    /// True if some pattern has a capital letter: a path in small letters may then be another
+    /// spelling of it.
     has_capitals: bool,
-    /// Some route is about certain hosts.
+    /// True if some route is about certain hosts.
     has_hosts: bool,
 }
 
 /// The result of matching a request against the routes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RouteMatch<'p> {
-    /// Its class; `None` if no route assigns one.
+    /// Class of the request; `None` if no route assigns one.
     pub class: Option<&'p Arc<str>>,
-    /// Its operation.
+    /// Operation of the request; `None` if no route assigns one.
     pub operation: Option<&'p Arc<str>>,
     /// The scope that the most specific route requires.
     pub scope: Option<&'p str>,
     /// Whether the most specific route requires an API key.
     pub api_key_required: bool,
-    /// The weight of the request in every bucket.
+    /// Weight of the request in every bucket.
     pub cost: Option<NonZeroU32>,
     /// Whether the most specific route is free of limits.
     pub exempt: bool,
@@ -267,14 +267,15 @@ impl Routes {
         self.exact.values().flatten().chain(&self.open)
     }
 
-    /// True if some route is about certain hosts: otherwise the host of a request need not be read.
+    /// True if some route is about certain hosts; otherwise the host of a request need not be
+    /// read.
     #[must_use]
     pub const fn has_hosts(&self) -> bool {
         self.has_hosts
     }
 
-    /// True if each of `readings` leads to the same route as `path`: however an application reads
-    /// the path, the request is the one that was judged.
+    /// True if each of `readings` leads to the same route as `path`, so that the request is the
+    /// one that was judged, however an application reads the path.
     #[must_use]
     pub fn agree(
         &self,
@@ -293,6 +294,7 @@ impl Routes {
     /// than `path` leads. Routes that are written in both cases are told apart.
     #[must_use]
     pub fn differ_by_case(&self, method: &str, host: Option<&Host>, path: &str) -> bool {
+        // Without any capitals both readings are the same, and nothing has to be compared.
         if !self.has_capitals && !has_capitals(path) {
             return false;
         }
@@ -306,6 +308,8 @@ impl Routes {
     #[must_use]
     pub fn find(&self, method: &str, host: Option<&Host>, path: &str) -> RouteMatch<'_> {
         let mut found = RouteMatch::default();
+        // Exact routes outrank open ones, and both lists are sorted: the most specific comes
+        // first.
         for route in self.exact.get(path).map_or(&[][..], Vec::as_slice) {
             if route.covers_method(method) && route.covers_host(host) {
                 found.follow(route);
@@ -334,6 +338,8 @@ impl<'p> RouteMatch<'p> {
     #[inline]
     fn follow(&mut self, route: &'p Route) {
         if self.pattern.is_none() {
+            // From the most specific route alone: an exemption, for example, must not spread from
+            // a wider pattern.
             self.pattern = Some(&route.pattern);
             self.scope = route.scope.as_deref();
             self.api_key_required = route.api_key_required;
@@ -346,7 +352,7 @@ impl<'p> RouteMatch<'p> {
 }
 
 fn has_capitals(text: &str) -> bool {
-    // Reads all bytes in any case: a branch for each byte would take longer.
+    // Without an early exit: a branch for each byte would take longer than reading them all.
     text.bytes()
         .fold(false, |found, byte| found | byte.is_ascii_uppercase())
 }

@@ -8,19 +8,19 @@ use super::limits::{Dimension, Family, Limit, LimitDef};
 use crate::limit::{Algorithm, BucketSpec, SpecError, Window};
 use crate::plan::OnExceed;
 
-/// Treatment of an API key beyond its quota, and the price.
+/// Treatment of an API key beyond its quota.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Overage {
-    /// Denied.
+    /// Requests are denied.
     Blocked,
-    /// Allowed, counted, and billed elsewhere at this price a request.
+    /// Requests are allowed, counted, and billed elsewhere at this price each.
     Priced(f64),
 }
 
 /// A tier of API-key quotas.
 #[derive(Clone, Debug)]
 pub struct Tier {
-    /// Its name.
+    /// Name of the tier.
     pub name: Arc<str>,
     /// Monthly quota; `None` is unlimited.
     pub quota: Option<NonZeroU32>,
@@ -37,13 +37,13 @@ pub struct ApiKey {
     pub tier: Arc<str>,
     /// Scopes; `None` covers every route.
     pub scopes: Option<Vec<String>>,
-    /// Hash under which its usage is counted, where that is not its own: a key that
-    /// replaces another goes on with the other's quota.
+    /// Hash under which the key's usage is counted, if not its own: a key that replaces another
+    /// goes on with the other's quota.
     pub usage_of: Option<Box<str>>,
 }
 
 impl ApiKey {
-    /// Whether it may use a route that needs this scope.
+    /// Whether the key may use a route that needs this scope.
     #[must_use]
     pub fn covers(&self, needed: &str) -> bool {
         let scopes = self.scopes.as_ref();

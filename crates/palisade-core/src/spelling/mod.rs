@@ -1,10 +1,10 @@
 //! One spelling of a name, however it was typed.
 //!
-//! An application finds the account by its own comparison, and the most common ones are coarse:
-//! MySQL's collations by default tell neither case nor accents apart and pass over invisible
-//! characters, so that `ann`, `Ànn` and `a<soft hyphen>nn` are one row. Counted as different
-//! names, each spelling would be a fresh budget of guesses. Counted as one, two people whose
-//! names differ only so share a record, and nothing else.
+//! An application finds the account by its own comparison, and the most common ones are coarse: by
+//! default, MySQL's collations distinguish neither case nor accents and skip invisible characters,
+//! so that `ann`, `Ànn` and `a<soft hyphen>nn` are one row. If each spelling were counted as a
+//! name of its own, it would be a fresh budget of guesses. Counted as one, two people whose names
+//! differ only in this way share a record, and nothing else.
 
 mod tables;
 
@@ -23,7 +23,8 @@ pub fn one(name: &str) -> String {
     if name.is_ascii() {
         return single_spaced(&name.trim().to_ascii_lowercase());
     }
-    // Some marks stand alone as a character that comes apart into a space and the mark.
+    // Filtered before decomposition too: some ignored characters decompose into a space and a
+    // mark, and the space would stay.
     let visible = name.chars().filter(|c| !is_ignored(*c));
     // To Unicode this is an apostrophe and the letter.
     let visible = visible.map(|c| if c == 'ŉ' { 'n' } else { c });
@@ -34,7 +35,8 @@ pub fn one(name: &str) -> String {
         .flat_map(char::to_lowercase)
         .collect();
     let mut spelt = String::with_capacity(plain.len());
-    // A capital may have an accent in lower case that it did not have itself (`İ`).
+    // Decomposed again: a capital may get an accent in lower case that it did not have itself
+    // (`İ`).
     for c in plain.nfkd().filter(|c| !is_ignored(*c)) {
         push(&mut spelt, c);
     }
@@ -65,9 +67,9 @@ fn single_spaced(name: &str) -> String {
     words.join(" ")
 }
 
-/// Adds a character in the form in which it is compared.
+/// Appends a character in the form in which it is compared.
 fn push(spelt: &mut String, c: char) {
-    // The dot of `ŀ` is a part of the letter, also where it is written apart.
+    // The dot of `ŀ` is part of the letter, even where it is written as a character of its own.
     if c == '·' && spelt.ends_with('l') {
         return;
     }
@@ -95,8 +97,8 @@ fn is_ignored(c: char) -> bool {
     }
 }
 
-/// Unicode says to ignore these where they are not supported (`Default_Ignorable_Code_Point`),
-/// and they are neither marks nor formats.
+/// True for invisible characters that are neither marks nor formats: Unicode lists them as
+/// `Default_Ignorable_Code_Point`, to be ignored where they are not supported.
 const fn is_filler(c: char) -> bool {
     matches!(
         c,
@@ -114,7 +116,8 @@ fn is_within(ranges: &[(char, char)], c: char) -> bool {
     ranges.get(at).is_some_and(|(first, _)| *first <= c)
 }
 
-/// The ASCII digit of a decimal digit. Unicode has them in runs of ten, from zero up.
+/// The ASCII digit for a decimal digit of any script. Unicode has them in runs of ten, from zero
+/// up.
 fn digit(c: char) -> Option<char> {
     let is_digit = |c: &char| c.general_category() == GeneralCategory::DecimalNumber;
     Some(c).filter(is_digit)?;
@@ -124,7 +127,7 @@ fn digit(c: char) -> Option<char> {
 
 /// The text that a character is compared as, if not as itself.
 fn equal(c: char) -> Option<&'static str> {
-    // MySQL has these otherwise than ICU; both count as one.
+    // MySQL compares these differently from ICU; here they count as one either way.
     match c {
         'ß' => return Some("ss"),
         'æ' => return Some("ae"),

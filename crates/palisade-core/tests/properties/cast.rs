@@ -1,4 +1,4 @@
-//! Who takes part in a random sequence of events, and what they do.
+//! Participants of a random sequence of events, and what they do.
 
 use palisade_core::facts::{Confidence, GuardOp};
 use palisade_core::guard::Signals;
@@ -29,32 +29,32 @@ impl Random {
     }
 }
 
-/// Who takes part in a sequence, and how fast.
+/// Participants of a sequence, and their pace.
 #[derive(Clone, Copy)]
 pub(crate) struct Cast {
     pub(crate) accounts: u64,
     pub(crate) prefixes: u64,
     pub(crate) devices: u64,
     pub(crate) agents: u64,
-    /// Percentages.
+    /// Share of failures; in percent, like the shares below.
     pub(crate) failures: u64,
     pub(crate) successes: u64,
     pub(crate) missing: u64,
     pub(crate) familiar: u64,
     pub(crate) named: u64,
     pub(crate) otp: u64,
-    /// Hits of heavy endpoints among all.
+    /// Share of hits of heavy endpoints.
     pub(crate) api: u64,
     pub(crate) low: u64,
     /// Longest ordinary step, and how often a long one comes instead.
     pub(crate) step: u64,
     pub(crate) pause: u64,
     pub(crate) pause_percent: u64,
-    /// Steps are spread evenly; otherwise most are short.
+    /// True if steps are spread evenly; otherwise most are short.
     pub(crate) even: bool,
 }
 
-/// How many kinds of cast there are.
+/// Number of kinds of cast.
 pub(crate) const CASTS: u64 = 11;
 
 pub(crate) const CALM: Cast = Cast {
@@ -186,7 +186,7 @@ pub(crate) fn digest(kind: u128, n: u64) -> Rotating {
     }
 }
 
-/// The same digest after the secret was rotated.
+/// The digest of the same identifier after the secret was rotated.
 pub(crate) fn rotated(old: Rotating) -> Rotating {
     Rotating {
         current: Digest(!old.current.0.rotate_left(41)),
@@ -266,7 +266,7 @@ pub(crate) fn event(cast: &Cast, random: &mut Random, round: u64, at: Micros) ->
 }
 
 impl Event {
-    /// The same event once every key is under a new secret.
+    /// The same event, with every key under a new secret.
     pub(crate) fn rotated(&self) -> Self {
         let signals = &self.signals;
         Self {
@@ -287,7 +287,7 @@ impl Event {
         }
     }
 
-    /// A device that nobody vouches for looked in, or failed.
+    /// The device of a check or a failure, if nobody vouches for it.
     pub(crate) fn stranger(&self) -> Option<&Rotating> {
         let success = matches!(self.op, GuardOp::LoginSuccess | GuardOp::OtpSuccess);
         let known = self.signals.known || self.signals.trusted;

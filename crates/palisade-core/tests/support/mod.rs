@@ -23,7 +23,7 @@ use palisade_core::time::Micros;
 pub(crate) const CHROME: &str = "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/123.0.0.0 Safari/537.36";
 pub(crate) const START: Micros = Micros(1_772_409_600_000_000);
 
-/// Everything that one command left behind.
+/// Everything that one command produced.
 #[derive(Clone, Debug)]
 pub(crate) struct Outcome {
     pub(crate) answer: Answer,
@@ -39,11 +39,11 @@ pub(crate) struct World {
     pub(crate) lockout: LockoutPolicy,
     pub(crate) keyring: Keyring,
     pub(crate) records: HashMap<RecordKey, Vec<u8>>,
-    /// The previous secret stays readable after a rotation (G-ROT).
+    /// Whether the previous secret stays readable after a rotation (G-ROT).
     pub(crate) rotates: bool,
-    /// Every endpoint counts for the lockout (A-SHARED).
+    /// Whether every endpoint counts for the lockout (A-SHARED).
     pub(crate) shared: bool,
-    /// Accounts are delayed alike, whether they know a device or not (A-UNIFORM).
+    /// Whether accounts are delayed alike, known devices or not (A-UNIFORM).
     pub(crate) uniform: bool,
     hits: HashMap<Digest, Vec<Micros>>,
 }
@@ -190,7 +190,7 @@ impl World {
         }
     }
 
-    /// A naive sliding counter in the place of a limit bucket.
+    /// A naive sliding counter in place of a limit bucket.
     fn count(&mut self, counter: Digest, window: u64, now: Micros) -> usize {
         let hits = self.hits.entry(counter).or_default();
         hits.push(now);
@@ -206,7 +206,7 @@ fn read<T: Default, E: std::fmt::Debug>(
     bytes.map_or_else(T::default, |bytes| decode(bytes).expect("own bytes"))
 }
 
-/// Facts of one line of a policy case.
+/// Facts from one line of a policy case.
 pub(crate) fn facts_of(line: &serde_json::Value) -> GuardFacts {
     let text = |value: &serde_json::Value| value.as_str().map(str::to_owned);
     let id = |value: &serde_json::Value| text(value).map(|text| Id::new("id", &text).unwrap());

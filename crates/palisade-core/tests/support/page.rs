@@ -1,8 +1,8 @@
-//! Tables of the guide that tests compute.
+//! Tables of the guide (docs/guard.md) that tests compute.
 
 use std::path::Path;
 
-/// docs/guard.md has exactly this table between the two marks of `name`.
+/// Asserts that docs/guard.md has exactly this table between the two marks of `name`.
 pub(crate) fn section_is(name: &str, table: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guard.md");
     let page = std::fs::read_to_string(path).unwrap();

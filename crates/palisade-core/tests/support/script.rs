@@ -18,7 +18,7 @@ use palisade_core::time::{DAY, HOUR, MINUTE, Micros, SECOND};
 
 use super::{CHROME, Outcome, START, World};
 
-/// Runs a script; the first line that gets another answer, if any.
+/// Runs a script. The error is the first line that gets another answer.
 pub(crate) fn check(world: &mut World, script: &str) -> Result<(), String> {
     let lines = script.lines().map(str::trim);
     for line in lines.filter(|line| !line.is_empty()) {
@@ -70,7 +70,7 @@ fn step_of(world: &mut World, words: &[&str], number: u64, at: Micros) -> Option
     Some(world.apply(op, &facts_of(facts, number), at))
 }
 
-/// A new secret; the old one stays readable as long as G-ROT is on.
+/// Rotates the secret; the old one stays readable as long as G-ROT is on.
 fn rotate(world: &mut World) {
     let previous: Option<&[u8]> = if world.rotates { Some(&[7; 32]) } else { None };
     world.keyring = Keyring::new(&[8; 32], previous).unwrap();

@@ -1,5 +1,5 @@
-//! The guard without one of its rules: left out of the list, or, where a rule is a
-//! figure or an order, with one that says nothing.
+//! The guard without one of its rules: the rule is left out of the list or, where it is a setting
+//! or an order, replaced by one without effect.
 
 use std::borrow::Cow;
 
@@ -27,7 +27,7 @@ fn count(rules: &Rules) -> usize {
     rules.exemptions.len() + rules.scores.len() + rules.judges.len()
 }
 
-/// Rules that cannot be left out of the list: others need what they do on the way.
+/// Rules that cannot be left out of the list, because others need what they prepare.
 const KEPT: [&str; 3] = ["G-ORDER", "G-EPHEMERAL", "G-BUDGET-EPOCH"];
 
 fn listed_without(rule: &str) -> Rules {
@@ -92,7 +92,7 @@ fn without_an_order(world: &mut World, rule: &str) -> bool {
     true
 }
 
-/// What an answer would be without aggregation.
+/// The answer without aggregation: that of the first candidate.
 fn first_candidate(candidates: Vec<Candidate>) -> Answer {
     let Some(first) = candidates.first().copied() else {
         return Answer::allow();

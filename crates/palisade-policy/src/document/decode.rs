@@ -1,5 +1,5 @@
-//! Nodes → values. A decoder reports the problem and what would be right; it never repeats what was
-//! written.
+//! Decodes nodes into values. A decoder reports the problem and what would be right; it never
+//! repeats what was written.
 
 use std::net::SocketAddr;
 use std::num::{NonZeroU32, NonZeroU64};
@@ -61,7 +61,7 @@ pub trait Decode: Sized {
     /// Reads a node.
     ///
     /// # Errors
-    /// All problems with it.
+    /// All problems with the node.
     fn decode(node: &Node) -> Result<Self, Problems>;
 
     /// Formats a default, written as in a variable, as it would stand in the file.
@@ -86,7 +86,7 @@ pub fn wrong<T>(message: impl Into<String>) -> Result<T, Problems> {
 /// The text of a node, bounded and without control characters.
 ///
 /// # Errors
-/// No text, an empty or an unbounded one.
+/// The node is no text, or its text is empty, too long, or has control characters.
 pub fn text_of(node: &Node) -> Result<&str, Problems> {
     let Some(text) = node.as_str() else {
         return Err(vec![
@@ -282,7 +282,7 @@ pub(crate) fn meant_unit(written: &str) -> Option<&'static str> {
     })
 }
 
-/// `15min` → microseconds.
+/// Converts a text such as `15min` into microseconds.
 pub(crate) fn duration_micros(text: &str) -> Option<u64> {
     let split = text.find(|c: char| !c.is_ascii_digit() && c != '_')?;
     let (count, unit) = text.split_at(split);

@@ -180,6 +180,7 @@ pub(crate) fn member_name(array: &str, item: &Node) -> Option<String> {
         } else {
             '_'
         };
+        // Runs of `_` become one, because two of them separate the parts of a variable.
         if c != '_' || !name.ends_with('_') {
             name.push(c);
         }

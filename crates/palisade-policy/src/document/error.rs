@@ -161,7 +161,7 @@ impl ConfigErrors {
         (!errors.is_empty()).then_some(Self(errors))
     }
 
-    /// The errors, taken out.
+    /// Returns the errors as a list.
     #[must_use]
     pub fn into_list(self) -> Vec<ConfigError> {
         self.0
@@ -405,6 +405,7 @@ pub(crate) fn shown(name: &str) -> String {
 /// The candidate that `word` was probably meant to be.
 pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     const SIMILAR_ENOUGH: f64 = 0.8;
+    // Bounded, because the comparison takes time in the square of the length.
     let word: String = word.chars().take(NAME_CHARS_MAX).collect();
     let word = word.to_lowercase();
     candidates

@@ -1,17 +1,17 @@
-//! Every figure that a document leads to, with where it comes from.
+//! All settings that follow from a document, each with its place.
 
 use super::error::{Place, Placer};
 use super::schema::{Key, Schema, Shape};
 use super::tree::{Node, Table, Value, lookup};
 
-/// A key of a table, what it is set to, and where.
+/// A key of a table, with its value and place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Figure {
     /// `table.key`.
     pub key: String,
-    /// As it would stand in the file; `…` if it may be a secret.
+    /// The value as it would stand in the file; `…` if it may be a secret.
     pub value: Option<String>,
-    /// Where it was written; nowhere if it is the default.
+    /// Where the value was written; nowhere if it is the default.
     pub place: Place,
 }
 

@@ -57,7 +57,7 @@ use tree::{Node, Table, merge, parse};
 /// Inputs of a document: the file, and the overlays on it.
 #[derive(Clone, Copy)]
 pub struct Input<'a> {
-    /// The file's name, for places.
+    /// Name of the file, for the positions that errors state.
     pub path: Option<&'a Path>,
     /// The file's text.
     pub text: &'a str,
@@ -92,6 +92,8 @@ impl<'a> Document<'a> {
             sink,
             builtin: "",
         };
+        // After a syntax error keys may be missing or belong to another table: further errors
+        // would mislead.
         if !document.sink.is_empty() {
             return Err(document.into_errors());
         }

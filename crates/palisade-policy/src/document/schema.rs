@@ -29,28 +29,28 @@ pub struct Schema {
 
 /// A key of a table.
 pub struct Key {
-    /// Its name.
+    /// Name of the key.
     pub name: &'static str,
     /// Description of the key, for the reference.
     pub doc: &'static [&'static str],
-    /// Name of its type in the reference.
+    /// Name of the value's type in the reference.
     pub kind: fn() -> String,
-    /// Its default as it would stand in the file.
+    /// Formats the default as it would stand in the file.
     pub show: fn(&str) -> String,
-    /// Whether it may be left out without a default.
+    /// Whether the key may be left out without a default.
     pub optional: bool,
     /// Default, written as in a variable.
     pub default: Option<&'static str>,
     /// Least and largest value, written as in a variable.
     pub bounds: Option<(&'static str, &'static str)>,
-    /// Names it had before.
+    /// Former names of the key.
     pub formerly: &'static [&'static str],
     /// Whether the written value may be a secret or an identifier.
     pub private: bool,
 }
 
 impl Key {
-    /// Whether it must be written.
+    /// Whether the key must be written.
     #[must_use]
     pub const fn is_required(&self) -> bool {
         !self.optional && self.default.is_none()
@@ -59,7 +59,7 @@ impl Key {
 
 /// A declared section.
 pub trait Section: Sized {
-    /// Its table.
+    /// Table of the section.
     const SCHEMA: Schema;
 
     /// Reads every key; `None` if any of them was reported.
@@ -72,19 +72,19 @@ pub struct Rule {
     pub default: Option<&'static str>,
     /// Least and largest.
     pub bounds: Option<(&'static str, &'static str)>,
-    /// Names it had before.
+    /// Former names of the key.
     pub formerly: &'static [&'static str],
 }
 
 /// A field of a section: a value, or an optional one.
 pub trait Field: Sized {
-    /// Whether it may be left out without a default.
+    /// Whether the key may be left out without a default.
     const OPTIONAL: bool;
 
     /// Whether the written value may be a secret or an identifier.
     const PRIVATE: bool;
 
-    /// Returns the name of its type in the reference.
+    /// Returns the name of this type in the reference.
     fn kind() -> String;
 
     /// Formats a default as it would stand in the file.

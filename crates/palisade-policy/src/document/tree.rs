@@ -15,7 +15,7 @@ use crate::document::error::{Origin, Sink};
 pub struct Node {
     /// The value.
     pub value: Value,
-    /// Where it was written.
+    /// Where the value was written.
     pub origin: Origin,
 }
 
@@ -67,7 +67,7 @@ impl Node {
         }
     }
 
-    /// Its text, if it is one.
+    /// Text of the node, if it is a text.
     #[must_use]
     pub fn as_str(&self) -> Option<&str> {
         match &self.value {
@@ -119,11 +119,13 @@ pub(crate) fn parse(
 /// Where the key at `span` was written before, in the same table.
 fn written_before(text: &str, span: &std::ops::Range<usize>) -> Option<std::ops::Range<usize>> {
     let key = text.get(span.clone())?;
+    // All syntax errors have a span: only one that is a key can mean a repeated key.
     let is_key = !key.is_empty()
         && key
             .chars()
             .all(|c| c.is_alphanumeric() || "_-.\"'".contains(c));
     let above = text.get(..span.start).filter(|_| is_key)?;
+    // A key may be repeated in another table, so the search starts at the nearest table header.
     let table = above.rfind("\n[").map_or(0, |at| at + 1);
     let mut at = table;
     for line in above[table..].split_inclusive('\n') {
@@ -157,6 +159,7 @@ fn node(from: Spanned<DeValue<'_>>, origin: fn(std::ops::Range<usize>) -> Origin
             .map_or(Value::Other, Value::Integer),
         DeValue::Float(number) => number.as_str().parse().map_or(Value::Other, Value::Float),
         DeValue::Boolean(flag) => Value::Boolean(flag),
+        // Not an error yet: the decoder of the key reports it, in the words of that key.
         DeValue::Datetime(_) => Value::Other,
         DeValue::Array(items) => {
             Value::Array(items.into_iter().map(|item| node(item, origin)).collect())
@@ -230,8 +233,11 @@ fn merge_entry(name: &str, old: &mut Entry, new: Entry) {
                 .iter()
                 .filter_map(|member| identity::identity(name, member))
                 .collect();
+            // A member is replaced whole: keys that the new one leaves out do not come from the
+            // old one.
             members.retain(|member| {
                 let id = identity::identity(name, member);
+                // A member without an identity cannot be replaced: it stays.
                 id.is_none_or(|id| !replaced.contains(&id))
             });
             members.extend(over);

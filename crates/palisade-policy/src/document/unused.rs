@@ -12,7 +12,7 @@ pub(crate) fn is_unused(key: &Key) -> bool {
     key.doc.join(" ").contains(UNUSED)
 }
 
-/// Warns of every such key that is set.
+/// Warns of every key that is set and has no effect yet.
 pub(super) fn warn(root: &Table, tables: &[Schema], sink: &mut Sink) {
     for schema in tables {
         match (schema.shape, lookup(root, schema.path)) {
@@ -51,7 +51,7 @@ mod tests {
     crate::section! {
         /// A kettle.
         struct Kettle(Table "kettle") {
-            /// How hot it gets, in degrees.
+            /// Temperature that it heats to, in degrees.
             degrees: u8 = "100" where "40"..="100";
             /// Whether it whistles. Not used yet: it has no pipe.
             whistles: bool = "false";

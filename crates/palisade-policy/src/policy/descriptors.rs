@@ -164,13 +164,14 @@ fn circles(limits: &[(LimitDef, &Node)]) -> Vec<Circle> {
     limits.iter().filter_map(circle).collect()
 }
 
-/// The shortest way back to a limit over those that it replaces; without its end.
+/// The shortest chain of `replaces` from a limit back to itself, without its last step.
 fn way_back<'a>(name: &'a str, replaces: &BTreeMap<&'a str, Vec<&'a str>>) -> Option<Vec<&'a str>> {
     let mut seen = BTreeSet::new();
     let mut ways = VecDeque::from([vec![name]]);
     while let Some(way) = ways.pop_front() {
         let next = way.last().and_then(|last| replaces.get(last));
         for one in next.into_iter().flatten() {
+            // `check` reports a limit that replaces itself, as a name that is no other limit.
             if *one == name && way.len() > 1 {
                 return Some(way);
             }

@@ -32,7 +32,7 @@ pub enum Reload {
     Unchanged,
     /// A new policy is in force.
     Replaced {
-        /// Its revision.
+        /// Revision of the new policy.
         revision: u64,
         /// Tables that also changed but only take effect at a start.
         needs_restart: Vec<&'static str>,
@@ -121,7 +121,7 @@ struct State<C> {
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Seen {
     file: Option<u64>,
-    /// Of all other files together.
+    /// Digest of all other files together.
     beside: u64,
 }
 
@@ -289,6 +289,7 @@ async fn follow<L: Loader>(
             () = tokio::time::sleep(poll) => {}
         }
         tokio::time::sleep(SETTLE).await;
+        // One save causes several events: a single reload serves them all.
         while events.try_recv().is_ok() {}
         let Some(source) = source.upgrade() else {
             return;

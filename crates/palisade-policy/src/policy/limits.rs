@@ -1,4 +1,4 @@
-//! `[[limit]]` → [`LimitDef`]: the meaning of one limit, and whether it can ever match.
+//! Reads `[[limit]]` into [`LimitDef`]: the meaning of one limit, and whether it can ever match.
 
 use palisade_core::key::SEGMENTS_MAX;
 use palisade_core::limit::{Algorithm, BucketSpec, SpecError, Window};
@@ -27,7 +27,7 @@ const RESERVED: [&str; 4] = [
 ];
 /// Longest name, in bytes.
 const NAME_BYTES_MAX: usize = 64;
-/// A window for limits that do not count.
+/// A window for limits that do not count: they need one, and none of its effects.
 const A_SECOND: Window = Window::Span(1_000_000);
 
 /// Reads all limits; those with an error are reported and left out.
@@ -138,6 +138,10 @@ impl Checker<'_> {
         if table.throttle && table.domain.is_some() {
             let problem = "never applies to an Envoy domain";
             self.refuse("throttle", problem, "leave it out, or `domain`");
+        }
+        if table.throttle && table.warn_at.is_some() {
+            let problem = "never applies to the global throttle";
+            self.refuse("warn_at", problem, "leave it out, or `throttle`");
         }
         self.descriptor(table);
     }
@@ -331,6 +335,7 @@ fn define(table: LimitTable, by: Vec<Dimension>, spec: BucketSpec, standing: Sta
         on_store_failure: table.failure,
         family,
         unit: table.unit,
+        warn_at: table.warn_at.map(|shares| shares.0).unwrap_or_default(),
         ..LimitDef::new(&table.name, by, spec)
     }
 }

@@ -1,4 +1,4 @@
-//! Input → [`PolicyBundle`].
+//! Loads the whole policy, with the candidate if there is one, into a [`PolicyBundle`].
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -48,7 +48,7 @@ pub struct PolicyBundle {
 /// promoted.
 #[derive(Clone)]
 pub struct CandidateBundle {
-    /// Routes, limits and figures.
+    /// Routes, limits and settings.
     pub policy: Arc<PolicySet>,
     /// Tenants of its own file; `None` where tenants come from elsewhere.
     pub tenants: Option<Arc<FileTenants>>,
@@ -169,6 +169,7 @@ pub fn read_file(path: &Path) -> Result<String, ConfigErrors> {
     };
     let file = std::fs::File::open(path).map_err(unreadable)?;
     let mut bytes = Vec::new();
+    // One byte more than allowed shows that the file is too large without reading all of it.
     file.take(FILE_BYTES_MAX + 1)
         .read_to_end(&mut bytes)
         .map_err(unreadable)?;
@@ -220,6 +221,7 @@ impl Document<'_> {
             ..settings
         });
         let bundle = self.enforced(revision, source.as_ref(), settings);
+        // Only now, so that errors in the rest of the document were reported too.
         candidate?;
         Some(PolicyBundle {
             candidate: beside,
@@ -237,7 +239,7 @@ impl Document<'_> {
         let enabled = switches::enabled(self);
         let bots = self.table::<Bots>();
         let (root, sink) = (&self.root, &mut self.sink);
-        // Limits are checked even if a figure elsewhere is wrong: all errors at once.
+        // Limits are checked even if a value elsewhere is wrong: all errors at once.
         let class = source.and_then(|source| source.default_class.as_deref());
         let patterns = bots.clone().unwrap_or(NO_BOTS);
         let complete = settings.is_some();

@@ -1,4 +1,4 @@
-//! A document → the policy: the meaning of its tables, alone and together.
+//! Turns a document into the policy: the meaning of its tables, alone and together.
 
 mod descriptors;
 pub(crate) mod figures;

@@ -27,14 +27,14 @@ pub struct OutcomeRoute {
     pub username: UsernameSource,
     /// Statuses that mean a wrong credential.
     pub failure_status: Vec<u16>,
-    /// Statuses that mean a right one.
+    /// Statuses that mean a correct credential.
     pub success_status: Vec<u16>,
     /// Targets of a redirect after a wrong credential.
     pub failure_location: Option<LocationPatterns>,
-    /// Targets of a redirect after a right one; if set, an answer that leads nowhere or elsewhere
-    /// is no success.
+    /// Targets of a redirect after a correct credential; if set, an answer that leads nowhere or
+    /// elsewhere is no success.
     pub success_location: Option<LocationPatterns>,
-    /// Cookie that the answer to a right credential sets; if set, an answer without it is no
+    /// Cookie that the answer to a correct credential sets; if set, an answer without it is no
     /// success.
     pub success_cookie: Option<Box<str>>,
     /// True if the application recognises no user by a cookie.
@@ -65,11 +65,13 @@ impl OutcomeRoute {
 
 /// True if a status tells right from wrong without other evidence.
 fn tells_by_itself(status: u16, username: &UsernameSource) -> bool {
+    // Many applications answer a wrong password with the form again and status 200, and either
+    // outcome with a redirect.
     let is_form_again = status == 200 && matches!(username, UsernameSource::Form(_));
     !(300..400).contains(&status) && !is_form_again
 }
 
-/// Every such route, the most specific first.
+/// All routes on which the outcome of a login is recognised, the most specific first.
 #[derive(Clone, Debug, Default)]
 pub struct Outcomes(Vec<OutcomeRoute>);
 
@@ -77,17 +79,18 @@ impl Outcomes {
     /// Orders the routes; of two with the same pattern and method the later one counts.
     #[must_use]
     pub fn new(mut routes: Vec<OutcomeRoute>) -> Self {
+        // The sort is stable: of equal routes, the one that was written last now comes first.
         routes.reverse();
         routes.sort_by_key(|route| std::cmp::Reverse(route.route.specificity()));
         Self(routes)
     }
 
-    /// The route by which a request is a login, if it is one. Letters of the path may be of either
-    /// case.
+    /// Finds the route by which a request is a login, if it is one. Letters of the path may be of
+    /// either case.
     ///
     /// `host` chooses among routes but exempts from none: otherwise an application that answers to
-    /// every host could be guessed at under another name. A route of a script is also about paths
-    /// that go on behind it, unless another route covers them.
+    /// every host could be guessed at under another name. The route of a script such as
+    /// `/login.php` also covers `/login.php/7`, unless another route does.
     #[must_use]
     pub fn find(&self, method: &str, host: Option<&Host>, path: &str) -> Option<&OutcomeRoute> {
         let covers = |route: &&OutcomeRoute| route.route.covers_any_case(method, host, path);
@@ -99,7 +102,7 @@ impl Outcomes {
             .or_else(|| self.0.iter().find(behind_script))
     }
 
-    /// All of them.
+    /// All routes, the most specific first.
     #[must_use]
     pub fn all(&self) -> &[OutcomeRoute] {
         &self.0
@@ -153,7 +156,7 @@ pub enum UsernameSource {
 }
 
 impl UsernameSource {
-    /// True if it is in the body.
+    /// True if the user name is in the body.
     #[must_use]
     pub const fn is_in_body(&self) -> bool {
         matches!(self, Self::Form(_) | Self::Json(_))
@@ -265,7 +268,7 @@ impl Decode for CookieName {
     }
 }
 
-/// RFC 9110 §5.6.2.
+/// True for a token as RFC 9110 §5.6.2 defines it.
 fn is_token(text: &str) -> bool {
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
     !text.is_empty() && text.bytes().all(fits)

@@ -1,5 +1,5 @@
-//! Routes, classes, limits, clients, keys and tiers → [`PolicyParts`], with every
-//! check that needs to see more than one of them.
+//! Reads routes, classes, limits, clients, keys and tiers into [`PolicyParts`], with every check
+//! that needs to see more than one of them.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::num::NonZeroU32;
@@ -106,6 +106,7 @@ fn routes(root: &Table, slash: EncodedSlash, sink: &mut Sink) -> RouteTables {
         route.host = table.host.as_ref().map(|host| host.0.clone());
         route.cost = table.cost;
         route.exempt = table.exempt;
+        // Reported here and not by the schema, which sees one key at a time.
         report_idle_exemption(&table, item, sink);
         route.class = table.class.as_deref().map(Into::into);
         route.operation = table.operation.as_deref().map(Into::into);
@@ -158,6 +159,7 @@ fn report_heavy_routes(
     let all = Routes::new(routes.to_vec());
     for (route, origin) in heavy {
         let host = route.host.as_ref().map(HostPattern::example);
+        // A route without a method matches every method; `POST` stands for them all.
         let method = route.method.as_deref().unwrap_or("POST");
         let path = route.pattern().trim_end_matches('*');
         let found = all.find(method, host.as_ref(), path);
@@ -167,6 +169,8 @@ fn report_heavy_routes(
                 || value.is_some_and(|value| filter.iter().any(|one| **one == **value))
         };
         let refuses = |limit: &&LimitDef| {
+            // Only limits that certainly apply to every request of the route: one that depends on
+            // the caller refuses some of them, and that may be intended.
             let of_everybody = limit.client_type.is_none() && !limit.bots_only;
             of_everybody
                 && covers(&limit.classes, found.class)

@@ -9,7 +9,7 @@ use crate::document::Document;
 use crate::document::error::Origin;
 use crate::document::tree::{Node, Value, lookup, member_origin};
 
-/// Warns of every such risk.
+/// Runs all checks of this module.
 pub(crate) fn warn(document: &mut Document<'_>, policy: &PolicySet) {
     nothing_is_limited(document, policy);
     codes_are_guarded_as_logins_are(document, policy);
@@ -40,7 +40,8 @@ fn nothing_is_limited(document: &mut Document<'_>, policy: &PolicySet) {
     }
 }
 
-/// A code of six digits is easier to guess than a password.
+/// Warns of one-time codes that are guarded less strictly than passwords: a code of six digits is
+/// easier to guess.
 fn codes_are_guarded_as_logins_are(document: &mut Document<'_>, policy: &PolicySet) {
     let guard = &policy.settings.guard;
     let (login, otp) = (&guard.login, &guard.otp);
@@ -65,7 +66,8 @@ fn codes_are_guarded_as_logins_are(document: &mut Document<'_>, policy: &PolicyS
     }
 }
 
-/// L-GIVE-BACK: an Envoy's negative hits do not say when they were taken.
+/// L-GIVE-BACK: warns of refunds, because Envoy's negative hits do not say when the hits were
+/// taken.
 fn refunds_name_no_charge(document: &mut Document<'_>, policy: &PolicySet) {
     if policy.settings.rls.refunds {
         document.warn(
@@ -173,6 +175,7 @@ fn is_full_first(other: &Limit, limit: &Limit) -> bool {
 }
 
 fn length(spec: &BucketSpec) -> Duration {
+    // The shortest possible lengths: no warning is given where the order is in doubt.
     const MONTH: Duration = Duration::from_secs(28 * 24 * 3600);
     const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
     match spec.window() {

@@ -27,7 +27,8 @@ pub(crate) fn enabled(document: &mut Document<'_>) -> bool {
     }
 }
 
-/// Overlaid on the document before the other variables: the key's own variable wins.
+/// Sets the cache's time to live from its short variable. It comes before the other variables, so
+/// that the key's own variable wins.
 pub(crate) fn cache_ttl(document: &mut Document<'_>) {
     if let Some(text) = document.input.env.get(CACHE_TTL) {
         let value = format!("{}ms", text.trim());

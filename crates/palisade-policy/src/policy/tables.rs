@@ -18,7 +18,7 @@ use crate::document::tree::{Node, Value};
 use crate::policy::outcomes::{
     CookieName, HeaderName, LocationPatterns, LoginFlow, Neither, Outcome, UsernameSource,
 };
-use crate::policy::values::{MaybeZero, OneOrMany};
+use crate::policy::values::{MaybeZero, OneOrMany, Shares};
 use crate::{named, section};
 
 section! {
@@ -130,6 +130,9 @@ section! {
         concurrency: Option<NonZeroU32>;
         /// How long a place is held by whoever does not extend it. Only with `concurrency`.
         hold: Option<Duration>;
+        /// Shares of the limit at which operators are told, such as `[0.8, 1.0]`: once for
+        /// each bucket, share and window, over all nodes.
+        warn_at: Option<Shares>;
         /// Only for clients of this type.
         client_type: Option<ClientType>;
         /// Only for bots.

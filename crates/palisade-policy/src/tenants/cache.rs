@@ -29,7 +29,7 @@ const SHARDS_MAX: u32 = 64;
 /// Most tenants whose refusals are kept for display.
 const REFUSALS_MAX: usize = 1_000;
 
-/// Figures of a cache.
+/// Settings of a cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheSettings {
     /// Age at which a policy is too old. It is fetched again before that.
@@ -68,7 +68,7 @@ impl CacheState {
 /// The cached state of one tenant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CachedTenant {
-    /// Time since the source confirmed it.
+    /// Time since the source confirmed the state.
     pub age: Duration,
     /// The source's version; `None` while the default policy stands in.
     pub version: Option<u64>,
@@ -113,8 +113,8 @@ pub struct TenantCache {
 }
 
 impl TenantCache {
-    /// An empty cache of what `source` (its name, for operators) holds, whose
-    /// documents override `base`.
+    /// An empty cache of documents that override `base`; `source` is the name of their source, for
+    /// operators.
     pub fn new(
         source: &'static str,
         settings: CacheSettings,
@@ -149,11 +149,14 @@ impl TenantCache {
             let table = self.shard(hash).read();
             if let Some(entry) = table.get(hash, tenant) {
                 entry.set_used(true);
+                // Of all lookups that find the entry due, the one that moves it to `Queued` adds
+                // the tenant to the queue: a busy tenant stands in it once.
                 let claimed = entry.is_due(now) && entry.advance(Flight::Idle, Flight::Queued);
                 let policy = match &entry.known {
                     Known::Policy(policy) => Some(Arc::clone(policy)),
                     Known::Never | Known::Absent => None,
                 };
+                // `want` locks the queue, and `report` locks shards while it holds the queue.
                 drop(table);
                 if claimed {
                     self.want(tenant.into());
@@ -167,6 +170,8 @@ impl TenantCache {
 
     /// Adds a tenant that is not in the cache.
     fn meet(&self, hash: u64, tenant: &str) {
+        // Clients choose these names. No source has a document under such a name, so an entry
+        // would only take space from tenants that exist.
         if tenant.len() > ID_BYTES_MAX || tenant.contains('\0') {
             return;
         }
@@ -196,6 +201,8 @@ impl TenantCache {
     pub fn set_base(&self, base: Arc<PolicySet>) {
         self.base.store(base);
         for shard in &self.shards {
+            // Only due, not queued: `sweep` queues the tenants that were used, and the others wait
+            // for their next lookup.
             for entry in shard.read().entries() {
                 entry.set_due(Micros(0));
             }
@@ -300,14 +307,14 @@ impl TenantCache {
         Some(call)
     }
 
-    /// Returns how long no call is due, if no lookup changes that.
+    /// Returns the time until a call is due, unless a lookup changes that.
     pub(super) fn pause(&self) -> Duration {
         let now = self.clock.now();
         self.line.lock().pause(now)
     }
 
-    /// Queues tenants that were used and are due, so that a tenant with rare requests does not meet
-    /// an old policy either.
+    /// Queues tenants that were used and are due, so that a tenant with rare requests is not
+    /// served an old policy either.
     fn sweep(&self, now: Micros) {
         for shard in &self.shards {
             let due: Vec<Box<str>> = shard
@@ -350,6 +357,8 @@ impl TenantCache {
     fn fail(&self, call: Call, error: &SourceError, now: Micros) {
         self.failures.fetch_add(1, Ordering::Relaxed);
         for tenant in call.tenants() {
+            // Not `Idle`: `Line::failed` puts these tenants back into the queue, where a lookup
+            // must not add them a second time.
             self.with(tenant, |entry| entry.set_flight(Flight::Queued));
         }
         let lost = self.line.lock().failed(call, error.kind(), now);
@@ -364,6 +373,7 @@ impl TenantCache {
             let met = {
                 let mut table = self.shard(hash).write();
                 let met = table.get_or_insert(hash, &document.tenant, self.shard_max);
+                // A tenant in the queue gets its own answer, which is newer than this one.
                 met.is_some_and(|(entry, _)| entry.flight() == Flight::Idle)
             };
             if met {
@@ -376,6 +386,7 @@ impl TenantCache {
         let mut found: HashMap<&str, &Document> = HashMap::with_capacity(documents.len());
         for document in documents {
             let slot = found.entry(&document.tenant).or_insert(document);
+            // A source may return several documents of one tenant: the newest one counts.
             if document.stated_version() > slot.stated_version() {
                 *slot = document;
             }
@@ -442,6 +453,7 @@ impl TenantCache {
             Known::Never | Known::Absent => self.settings.negative_ttl,
         };
         let is_same = self.with(tenant, |entry| entry.known == known);
+        // A document that has not changed needs no write lock, which lookups would wait for.
         if is_same == Some(false) {
             self.replace(tenant, known);
         }
@@ -473,6 +485,7 @@ impl TenantCache {
         });
         let mut refusals = self.refusals.lock();
         let is_new = refusals.get(tenant) != Some(refused);
+        // A full map still updates the tenants that it has; others are only counted and logged.
         if refusals.len() < REFUSALS_MAX || refusals.contains_key(tenant) {
             refusals.insert(tenant.into(), refused.clone());
         }

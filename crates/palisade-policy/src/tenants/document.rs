@@ -1,4 +1,4 @@
-//! A tenant's document → [`TenantPolicy`], checked against the policy it overrides.
+//! Turns a tenant's document into a [`TenantPolicy`], checked against the policy it overrides.
 //!
 //! Reasons name fields and limits, never a value.
 
@@ -106,6 +106,7 @@ fn overridable<'p>(base: &'p PolicySet, name: &str) -> Result<&'p Limit, Refused
     };
     let org_key = base.settings.rls.org_key.as_ref();
     let per_org = limit.def.by.iter().any(|one| match one {
+        // Users and tokens are counted within their organisation.
         Dimension::Org | Dimension::User | Dimension::Token => limit.is_of_requests(),
         Dimension::Descriptor(key) => org_key == Some(key),
         _ => false,
@@ -149,6 +150,7 @@ fn spec(limit: &Limit, figure: &Value) -> Result<BucketSpec, Refused> {
         return refuse(&field(".rate"), &problem);
     }
     let algorithm = match base.algorithm() {
+        // A log keeps every use, so it suits low limits only: the override's own rate decides.
         Algorithm::SlidingLog | Algorithm::SlidingWheel => Algorithm::default_for(rate.limit.get()),
         other => other,
     };

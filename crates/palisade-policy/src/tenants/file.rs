@@ -1,4 +1,4 @@
-//! `[[tenant]]` → [`TenantPolicy`]: overrides that stand in the policy file itself.
+//! Reads `[[tenant]]` into [`TenantPolicy`]: overrides that stand in the policy file itself.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -16,7 +16,7 @@ const FIRST_MAX: u32 = 10_000;
 /// Pause after the first failed call; it doubles with each further one.
 const RETRY_FIRST_US: u64 = SECOND / 2;
 const RETRY_LONGEST_US: u64 = 5 * SECOND;
-/// Sweeps in one time to live.
+/// Sweeps in one time to live of a policy.
 const SWEEPS: u32 = 8;
 const PAUSE_MIN: Duration = Duration::from_millis(1);
 
@@ -89,6 +89,8 @@ impl Line {
         if let Some(count) = self.first {
             return Some(Call::First(count));
         }
+        // With the source down a call is made even for no tenant, to notice when the source is
+        // back.
         if self.wanted.is_empty() && !is_down && now < self.call_by {
             return None;
         }
@@ -96,7 +98,7 @@ impl Line {
         Some(Call::Tenants(self.wanted.drain(..count).collect()))
     }
 
-    /// The source answered; true if it had been down.
+    /// Notes that the source answered; true if it had been down.
     pub(super) fn answered(&mut self, now: Micros) -> bool {
         self.first = None;
         self.call_by = now.plus(self.ttl_us);
@@ -104,7 +106,7 @@ impl Line {
         before != Link::Up
     }
 
-    /// The source did not answer; true if it had been up.
+    /// Notes that the source did not answer; true if it had been up.
     pub(super) fn failed(&mut self, call: Call, error: &'static str, now: Micros) -> bool {
         let (since, failures) = match self.link {
             Link::Up => (now, 0),
@@ -123,6 +125,7 @@ impl Line {
         if let Call::Tenants(tenants) = call {
             tenants
                 .into_iter()
+                // The last goes first so that all of them keep their order.
                 .rev()
                 .for_each(|tenant| self.wanted.push_front(tenant));
         }

@@ -57,7 +57,7 @@ pub enum SourceError {
     /// The table or collection is not there, or of another shape.
     #[error("the policy source lacks the table or collection")]
     Missing,
-    /// It answered something else.
+    /// The source answered something else.
     #[error("the policy source answered something that cannot be understood")]
     Corrupt,
 }
@@ -81,11 +81,11 @@ impl SourceError {
 pub struct SourceReport {
     /// Kind of the source.
     pub source: &'static str,
-    /// Whether it answers.
+    /// Whether the source answers.
     pub health: SourceHealth,
-    /// The reason why it does not.
+    /// The reason why the source does not answer.
     pub error: Option<&'static str>,
-    /// When it stopped answering.
+    /// When the source stopped answering.
     pub since: Option<Micros>,
     /// Policies in the cache.
     pub policies: u64,

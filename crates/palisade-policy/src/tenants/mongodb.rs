@@ -120,8 +120,8 @@ async fn read(mut cursor: Cursor<RawDocumentBuf>) -> Result<Vec<Document>, Sourc
     Ok(documents)
 }
 
-/// A document that belongs to a tenant; one that cannot be read at all still does,
-/// and is refused for what it lacks.
+/// Reads a tenant's document. One whose content cannot be read still belongs to its tenant, and is
+/// refused for what it lacks.
 fn document(raw: &RawDocument) -> Option<Document> {
     let tenant = raw.get_str("tenant_id").ok()?;
     let body: Map<String, Value> = deserialize_from_slice(raw.as_bytes()).unwrap_or_default();

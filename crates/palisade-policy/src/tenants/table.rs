@@ -217,6 +217,8 @@ impl Table {
             let Some(entry) = self.entries.get(self.hand) else {
                 return false;
             };
+            // Without its entry the answer would be lost, and the next lookup would queue the
+            // tenant a second time.
             if entry.flight() != Flight::Idle {
                 continue;
             }
@@ -225,6 +227,8 @@ impl Table {
                 return true;
             }
             entry.set_used(false);
+            // Second chance: an entry that was used stays for this pass. If all were, the first
+            // one goes.
             fallback.get_or_insert(self.hand);
         }
         let Some(at) = fallback else { return false };
@@ -241,6 +245,7 @@ impl Table {
         if let Ok(found) = self.index.find_entry(hash, |index| *index as usize == at) {
             found.remove();
         }
+        // `swap_remove` moves the last entry into the gap, so the index has to follow.
         if at != last {
             let moved = self.entries.get(last).map_or(0, |entry| entry.hash);
             if let Some(index) = self.index.find_mut(moved, |index| *index as usize == last) {

@@ -49,7 +49,7 @@ fn base(text: &str) -> Arc<PolicySet> {
     config.unwrap().policy
 }
 
-/// A source that remembers what it was asked.
+/// A source that records the calls to it.
 #[derive(Default)]
 struct Fake {
     documents: Mutex<HashMap<String, Value>>,
@@ -554,7 +554,7 @@ impl Model {
         assert!(self.cache.report().tenants <= 20);
     }
 
-    /// The source answers everything that is asked until nothing is.
+    /// Answers every call of the cache, until there is none.
     fn drain(&mut self) {
         while !self.under_way.is_empty() {
             self.answer();
@@ -567,7 +567,7 @@ impl Model {
 }
 
 proptest! {
-    /// After any history: once the source answers, the cache has the source's policy for every
+    /// After any history, once the source answers: the cache has the source's policy for every
     /// tenant that is looked up.
     #[test]
     fn after_any_history_the_cache_tells_what_the_source_has(

@@ -96,6 +96,13 @@ async function mayLogIn(account) {
   return (await answer.json()).decision === "allow";
 }
 
+/** The reservation of this many tokens; undefined if there is no room. */
+async function reserve(org, tokens) {
+  const facts = { ip: "203.0.113.77", org, method: "POST", path: "/llm", costs: { tokens } };
+  const answer = await fetch(`${decide}/v1/reserve`, { method: "POST", body: JSON.stringify(facts) });
+  return (await answer.json()).reservation;
+}
+
 async function lookUp(page, kind, value) {
   await view(page, "lookup");
   await page.select("#kind", kind);
@@ -134,7 +141,7 @@ const stories = {
     }
     for (const theme of ["light", "dark"]) {
       await themed(page, theme);
-      for (const name of ["overview", "lookup", "blocks", "policy"]) {
+      for (const name of ["overview", "lookup", "blocks", "budgets", "policy"]) {
         await page.setViewport({ width: 1280, height: 900 });
         await view(page, name);
         await accessible(page, `${name}, ${theme}`);
@@ -198,6 +205,42 @@ const stories = {
     await page.waitForSelector('[data-verdict="allow"]', { timeout: PATIENCE });
     assert.equal(await mayLogIn(account), true, "the next attempt passes");
     await picture(page, "attack-4-lifted");
+    quiet();
+  },
+
+  /** A budget fills with what is reserved; a reservation is released, and its units come back. */
+  async budgets(browser) {
+    const page = await browser.newPage();
+    const quiet = listen(page);
+    await page.setViewport({ width: 1280, height: 900 });
+    await themed(page, "light");
+    await inside(page);
+    await view(page, "budgets");
+    await hears(page, "Nothing is reserved.");
+    const held = await reserve("canary-org", 4_000);
+    assert.ok(held !== undefined, "it fits");
+    await reserve("canary-other-org", 1_500);
+    await fetch(`${decide}/v1/settle`, {
+      method: "POST",
+      body: JSON.stringify({ reservation: held, costs: { tokens: 3_000 } }),
+    });
+    await reserve("canary-org", 6_000);
+    assert.equal(await reserve("canary-org", 6_000), undefined, "9,000 of 10,000 are used");
+    await hears(page, "9,000 of 10,000 tokens, 6,000 of it reserved; 1,000 left");
+    await hears(page, "2 held.");
+    await accessible(page, "budgets");
+    await picture(page, "dashboard-budgets");
+    await page.setViewport({ width: 360, height: 740 });
+    await fits(page, "budgets on a phone");
+    await accessible(page, "budgets on a phone");
+    await page.setViewport({ width: 1280, height: 900 });
+    const release = await page.waitForSelector('::-p-xpath(//tr[contains(., "6,000 tokens")]//button[.="Release"])');
+    await release.click();
+    await page.waitForSelector("#dialog-reason", { timeout: PATIENCE });
+    await page.type("#dialog-reason", "the job was cancelled");
+    await page.keyboard.press("Enter");
+    await hears(page, "1 held.");
+    assert.notEqual(await reserve("canary-org", 6_000), undefined, "there is room again");
     quiet();
   },
 

@@ -36,6 +36,28 @@ export interface NearQuota {
   ends_at: number | null;
 }
 
+/** A bucket of a limit that counts a unit of the policy's own. */
+export interface Budget {
+  limit: string;
+  kind: string;
+  pseudonym: string;
+  bucket: string;
+  unit: string;
+  used: number;
+  capacity: number;
+  reset: number;
+}
+
+export interface Reservation {
+  id: string;
+  class: string;
+  since: string;
+  expires_at: string;
+  expires_in: number;
+  reserved: Record<string, number>;
+  limits: { name: string; subject: string; bucket: string; amount: number; slot: boolean }[];
+}
+
 export interface PolicyNote {
   at: string;
   revision: number;
@@ -64,6 +86,7 @@ export interface Frame {
     subjects: FrequentSubject[];
     shadow: Frequent[];
     quotas: NearQuota[];
+    budgets: Budget[];
     notes: { at: string; kind: string; words: string }[];
     policies: PolicyNote[];
   };

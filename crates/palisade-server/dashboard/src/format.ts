@@ -5,6 +5,9 @@ const short = new Intl.NumberFormat("en", { notation: "compact", maximumFraction
 
 export const count = (value: number): string => (Math.abs(value) < 10_000 ? plain : short).format(value);
 
+/** All digits: of money and tokens the last ones matter too. */
+export const whole = (value: number): string => plain.format(value);
+
 export function duration(us: number | null | undefined): string {
   if (us === null || us === undefined) return "–";
   if (us < 1000) return `${us} µs`;

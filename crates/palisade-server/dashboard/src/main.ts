@@ -6,6 +6,7 @@ import { fill, h, say, write } from "./dom";
 import icon from "./icon.svg";
 import { Live } from "./live";
 import { Blocks } from "./views/blocks";
+import { Budgets } from "./views/budgets";
 import { Lookup } from "./views/lookup";
 import { LEVELS, Overview } from "./views/overview";
 import { Policy } from "./views/policy";
@@ -14,12 +15,13 @@ import { signInView } from "./views/sign_in";
 const page = document.getElementById("page") as HTMLElement;
 let live: Live | null = null;
 
-type Name = "overview" | "lookup" | "blocks" | "policy";
+type Name = "overview" | "lookup" | "blocks" | "budgets" | "policy";
 
 const TITLES: Record<Name, string> = {
   overview: "Overview",
   lookup: "Look up",
   blocks: "Blocks",
+  budgets: "Budgets",
   policy: "Policy",
 };
 
@@ -34,6 +36,7 @@ async function inside(role: Role): Promise<void> {
   const views = {
     lookup: new Lookup(role),
     blocks: new Blocks(role),
+    budgets: new Budgets(role),
     policy: new Policy(),
   };
   const status = h("p", { class: "status" });
@@ -64,6 +67,7 @@ async function inside(role: Role): Promise<void> {
     if (current() === "overview") overview.draw();
     if (current() === "policy" && frame !== null) views.policy.draw(frame);
     if (current() === "blocks") views.blocks.tick();
+    if (current() === "budgets") views.budgets.tick(frame);
   };
   const restarted = (): void => {
     const words = "The service was restarted: what is shown begins anew.";
@@ -83,6 +87,7 @@ async function inside(role: Role): Promise<void> {
     const view = name === "overview" ? overview : views[name];
     fill(main, view.element);
     if (name === "blocks") views.blocks.open();
+    if (name === "budgets") views.budgets.open();
     changed();
     if (takesFocus) main.querySelector<HTMLElement>("h1")?.focus();
   };

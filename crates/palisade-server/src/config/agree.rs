@@ -80,6 +80,7 @@ pub(super) fn check_certificates(
             ["cert", "key"],
             [tls.cert.is_some(), tls.key.is_some()],
         );
+        // If only one of the two is missing, that is reported above.
         let plain = tls.cert.is_none() && tls.key.is_none();
         pair(
             "tls",

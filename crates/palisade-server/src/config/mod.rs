@@ -1,8 +1,8 @@
-//! The configuration: the service's own tables beside the policy's.
+//! The configuration: the tables of the service and of the policy.
 //!
-//! sections (the declarations) → draft (what can be read) → agree (tables that must fit each
-//! other) → ready (what a service is made of before it touches anything) → examined (all that
-//! is wrong with any of it).
+//! `sections` declares the tables, `draft` reads as much as possible, `agree` checks tables that
+//! must fit each other, `ready` builds the parts of a service before it touches anything, and
+//! `examined` reports everything that is wrong with any of it.
 
 mod agree;
 mod draft;
@@ -67,7 +67,7 @@ pub struct Config {
     pub log: Log,
     /// `[metrics]`.
     pub metrics: Metrics,
-    /// Where every key was written.
+    /// The place of every key that was given: file and line, variable or flag.
     pub places: Places,
     /// Settings that work but are risky.
     pub warnings: Vec<ConfigError>,
@@ -109,7 +109,7 @@ impl Config {
 /// the file over the defaults.
 ///
 /// # Errors
-/// Everything that is wrong with it, each with its place.
+/// Every error of the configuration, each with its place.
 pub fn load(path: Option<&Path>, env: &Env, flags: &Overrides) -> Result<Config, ConfigErrors> {
     draft(path, env, flags)?.whole()
 }

@@ -35,7 +35,7 @@ impl Ready {
     /// Builds all parts. Reads files and variables but opens no connection. Needs a Tokio runtime.
     ///
     /// # Errors
-    /// Everything that `serve` would refuse, each error with its place.
+    /// One error for each part of the configuration that `serve` would refuse, with its place.
     pub async fn of(config: &Config, env: &Env) -> Result<Self, ConfigErrors> {
         let (ready, refused) = Self::try_of(config, env, &[]).await;
         match (ready, ConfigErrors::from_list(refused)) {
@@ -77,6 +77,7 @@ impl Ready {
         let store = refused.keep("store.url", opening(&config.store));
         let tenants = refused.keep("policy.source", Elsewhere::of(&config.source).await);
         let audit_table = refused.keep("audit.postgres", audit_table(config));
+        // Only checked here. The surfaces read these values again when they are built.
         refused.keep("admin.token", admin::token(&config.admin, env));
         refused.keep(
             "admin.viewer_token",
@@ -130,6 +131,7 @@ impl Refused<'_> {
         match made {
             Ok(made) => return Some(made),
             Err(failure) if self.knows(table) => self.errors.push(failure.at(place())),
+            // The table was refused before, so its key is not at fault.
             Err(_) => {}
         }
         None
@@ -209,6 +211,7 @@ fn certificates(config: &Config) -> Result<Certificates, Failure> {
     let proxy = match own {
         Some(own) => Some(own),
         None if tls.client_ca.is_none() || proxy.upstream.is_none() => callers.clone(),
+        // The proxy's clients may be anybody, so no certificate is required of them.
         None => load(shared_keys, shared, None)?,
     };
     Ok(Certificates { callers, proxy })

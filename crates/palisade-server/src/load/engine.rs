@@ -20,31 +20,32 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use super::{Report, Tally};
 use crate::failure::Failure;
 
-/// A slow answer is a figure here, not an outage: no breaker is to open.
+/// Deadline of store calls. It is long because slow answers are to be measured here: they must not
+/// count as an outage and open a breaker.
 const DEADLINE: Duration = Duration::from_secs(10);
 
-/// A load of an engine.
+/// Parameters of a load on an engine.
 #[derive(Clone, Debug)]
 pub struct Load {
-    /// Its store's URL.
+    /// URL of the store.
     pub store: String,
     /// Distinct callers.
     pub keys: u32,
-    /// What each of them may have; the window is longer than the load.
+    /// Limit of each caller, in a window that is longer than the load.
     pub limit: u32,
     /// Requests under way at once.
     pub concurrency: u32,
     /// Threads of the runtime, which the report names.
     pub threads: usize,
-    /// How long it lasts.
+    /// Duration of the load.
     pub seconds: u64,
 }
 
-/// Loads an engine of this process, and removes what was counted. Boxed: it is compiled here,
-/// not where it is called.
+/// Runs a load on an engine in this process and removes what it counted. The future is boxed so
+/// that it is compiled here and not where it is called.
 ///
 /// # Errors
-/// Says what cannot be opened or removed.
+/// A message that names what could not be opened or removed.
 pub fn run(load: &Load) -> Pin<Box<dyn Future<Output = Result<Report, Failure>> + Send + '_>> {
     Box::pin(measured(load))
 }
@@ -124,8 +125,8 @@ async fn interrupt(mut signals: Signals, tally: Arc<Tally>) {
     std::process::exit(130);
 }
 
-/// Removes every bucket that the load has made: nobody else's limit is to find them in
-/// its store.
+/// Removes every bucket that the load has made, so that none stays behind in a store that others
+/// use.
 async fn clean(engine: &Arc<Engine>, tally: &Tally, concurrency: u32) -> Result<(), Failure> {
     let callers = tally.callers();
     let share = callers.len().div_ceil(concurrency as usize).max(1);
@@ -192,6 +193,7 @@ fn policy(limit: u32) -> Result<PolicySet, Failure> {
 
 async fn work(engine: Arc<Engine>, tally: Arc<Tally>, task: u32, keys: u32) {
     let clock = Arc::clone(engine.clock());
+    // Tasks start at keys far apart, so that they do not follow each other on the same buckets.
     let mut key = task.wrapping_mul(2_654_435_761) % keys;
     let mut facts = facts(key);
     let mut turn = 0_u32;
@@ -211,7 +213,7 @@ async fn work(engine: Arc<Engine>, tally: Arc<Tally>, task: u32, keys: u32) {
         }
         key = key.wrapping_add(1) % keys;
         turn = turn.wrapping_add(1);
-        // A store that answers at once never waits: let the others run.
+        // A store that answers at once never yields to the runtime: let other tasks run.
         if turn.is_multiple_of(64) {
             tokio::task::yield_now().await;
         }

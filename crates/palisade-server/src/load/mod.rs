@@ -118,6 +118,7 @@ fn bucket(micros: u64) -> usize {
     if micros < STEPS as u64 {
         return usize::try_from(micros).unwrap_or(0);
     }
+    // The highest bit chooses the power of two, the four bits below it the step.
     let power = u64::BITS - 1 - micros.leading_zeros();
     let step = (micros >> (power - 4)) & 15;
     let index = u64::from(power - 3) * STEPS as u64 + step;

@@ -122,6 +122,7 @@ impl<P: Protocol> Door<'_, P> {
         let mut next = None;
         loop {
             tokio::select! {
+                // In this order, so that a flood of new connections cannot delay shutdown.
                 biased;
                 () = stop.leaving() => break,
                 Some(_) = connections.join_next() => {}
@@ -135,6 +136,7 @@ impl<P: Protocol> Door<'_, P> {
         while let Some(moved) = desk.as_mut().and_then(Desk::last) {
             self.start(&mut connections, Some(moved));
         }
+        // From here on the kernel refuses new connections.
         drop(listener);
         let drained = async {
             while connections.join_next().await.is_some() {}
@@ -179,6 +181,7 @@ impl<P: Protocol> Door<'_, P> {
         mut next: Option<Arrival>,
         connections: &mut JoinSet<()>,
     ) {
+        // Polled without waiting, for connections that the kernel has completed already.
         let mut context = Context::from_waker(Waker::noop());
         loop {
             let arrival = match next.take() {
@@ -218,6 +221,7 @@ impl<P: Protocol> Door<'_, P> {
             (stream, _) => {
                 let line = Line::new(stream, peer, slot, activity, stop);
                 connections.spawn(task::boxed(async move {
+                    // Counts the connection at this worker until it ends.
                     let _seat = seat;
                     protocol.converse(line).await;
                 }));
@@ -280,7 +284,7 @@ impl Secured {
         let handshake = acceptor.accept(stream);
         match activity.unless_told(Verdict::Close, handshake).await? {
             Ok(stream) => {
-                // The handshake had the time for a head. The first head gets that time anew.
+                // The handshake used up the time for a head. The first head gets that time again.
                 activity.begin();
                 Some(Stream::Secure(Box::new(stream)))
             }

@@ -53,7 +53,7 @@ pub(crate) enum Verdict {
     End,
 }
 
-/// The first phase. A client that sends nothing has the time for a head, and no more.
+/// The first phase. A client that sends nothing gets the time for a head, and no more.
 const RECEIVING: u8 = 0;
 const IDLE: u8 = 1;
 const ANSWERING: u8 = 2;
@@ -96,6 +96,7 @@ impl Activity {
 
     /// Notes whether the client accepted the bytes of a write.
     pub(super) fn wrote(&self, stuck: bool) {
+        // Written only on a change, because most writes succeed at once.
         if self.stuck.load(Ordering::Relaxed) != stuck {
             self.stuck.store(stuck, Ordering::Relaxed);
             self.ticks.store(0, Ordering::Relaxed);
@@ -184,6 +185,7 @@ impl Activity {
     fn tick(&self, patience: &Patience) -> Verdict {
         let age = self.age.fetch_add(1, Ordering::Relaxed);
         let by_age = match patience.age_ticks.and_then(|most| age.checked_sub(most)) {
+            // Endless streams would otherwise keep the connection open beyond its age.
             Some(over) if over >= patience.header_ticks && self.only_lasts() => Verdict::End,
             Some(_) => Verdict::Close,
             None => Verdict::Stay,
@@ -288,6 +290,7 @@ pub(crate) struct Patience {
 
 impl Patience {
     pub(crate) fn new(header: Duration, idle: Duration) -> Self {
+        // Timeouts are late by up to a tick, so it is a fraction of the shortest one.
         let tick = (header.min(idle) / 4).clamp(Duration::from_millis(10), Duration::from_secs(1));
         let ticks = |time: Duration| {
             u32::try_from(time.as_millis().div_ceil(tick.as_millis().max(1))).unwrap_or(u32::MAX)

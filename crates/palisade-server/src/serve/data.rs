@@ -36,9 +36,8 @@ pub fn mark_backup(directory: &Path, taken_at: &str) -> std::io::Result<()> {
     }
 }
 
-/// When a data directory was last copied, in Unix seconds; 0 if it never was. The time is that of
-/// the mark file, not its content: whoever took the copy may have made the mark unreadable for this
-/// user.
+/// Time of the last copy of a data directory in Unix seconds; 0 if it was never copied. It is the
+/// time of the mark file and not its content, because the file may be unreadable for this user.
 pub(super) fn last_backup(directory: &Path) -> u64 {
     let written = std::fs::metadata(directory.join(BACKUP_MARK)).and_then(|mark| mark.modified());
     let since = written.map(|at| at.duration_since(UNIX_EPOCH).unwrap_or_default());
@@ -55,7 +54,7 @@ fn unusable(directory: &Path, error: &std::io::Error) -> Failure {
     )
 }
 
-/// The secrets of all digests.
+/// The secrets that key all digests.
 pub struct Secrets {
     current: Zeroizing<Vec<u8>>,
     previous: Option<Secret>,

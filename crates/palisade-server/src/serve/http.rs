@@ -24,8 +24,8 @@ use super::streams::{Delivery, Streams};
 use super::surface::Protocol;
 use super::trace;
 
-/// Longest request head of HTTP/1, in bytes. (Answers to pipelined requests are not joined: with
-/// that option hyper answers a head that it cannot parse with nothing.)
+/// Longest request head of HTTP/1, in bytes. (hyper's option to join the answers to pipelined
+/// requests is not used: with it hyper sends no answer to a head that it cannot parse.)
 const HEAD_BYTES_MAX: usize = 32 * 1024;
 /// Longest request head of HTTP/2, in bytes. That protocol counts it in 32 bits.
 const HEADER_LIST_BYTES_MAX: u32 = 32 * 1024;
@@ -198,8 +198,10 @@ impl<H: Handler> Exchange<H> {
         // Pinned on the stack: moving the future would copy kilobytes with every request.
         let answering = pin!(self.handler.answer(&self.client, request));
         let mut response = trace::run(span, answering).await;
+        // Interim answers that still wait are too late now.
         self.client.activity.interim.ends();
         let switches = response.status() == StatusCode::SWITCHING_PROTOCOLS;
+        // On HTTP/2 a GOAWAY frame does this.
         if one_at_a_time && self.stop.is_leaving() && !switches {
             response
                 .headers_mut()

@@ -58,6 +58,7 @@ impl Interim {
     pub(super) fn take(&self) -> Bytes {
         let mut heads = self.heads.lock();
         self.waits.store(false, Ordering::Relaxed);
+        // Taken even if it is too late, so that nothing is left for a later request.
         let unwritten = heads.unwritten.split().freeze();
         match heads.of == self.answered.load(Ordering::Acquire) {
             true => unwritten,

@@ -180,6 +180,7 @@ impl AsyncWrite for Watched {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        // Only at a flush, where the connection is between two messages (see `interim`).
         if self.activity.interim.is_waiting() && self.interim.is_empty() {
             self.interim = self.activity.interim.take();
         }

@@ -82,6 +82,7 @@ pub struct Plan {
 
 /// Serves until the process is asked to stop.
 pub fn run(plan: &Plan) -> Result<Ending, Failure> {
+    // First of all, because this must happen before any thread starts.
     let passed = Passed::take(&plan.env)?;
     let traces = log::start(&plan.config.log)?;
     let control = tokio::runtime::Builder::new_current_thread()
@@ -256,14 +257,18 @@ impl<'a> Service<'a> {
         };
         supervisor.stopping();
         self.stopper.drain();
+        // Behind SIGINT is a person who waits, and after a long outage the node has not been ready
+        // for a while.
         if let Ok(Some(Asked::Terminate)) = ended {
             linger(config.server.drain_delay, &mut signals).await;
         }
         tracing::info!("stopping: answering what is under way");
         self.stopper.stop(config.server.drain_timeout).await;
         workers.drain().await;
+        // Only now, because the admin surface reports on the shutdown.
         admin_stopper.stop(Duration::ZERO).await;
         admin.drain().await;
+        // The last requests still depended on this work, for example on refills.
         background.abort();
         followed.iter().for_each(tokio::task::JoinHandle::abort);
         drop(following);
@@ -325,13 +330,13 @@ fn bound(given: &Given<'_>, workers: usize, mut passed: Passed) -> Result<Bound,
 
 type Bound = (Vec<Box<dyn Surface>>, Box<dyn Surface>);
 
-/// What `/metrics` shows.
+/// Renders `/metrics`.
 fn metrics(engine: &Arc<Engine>, observers: &Observers) -> Metrics {
     let (engine, metrics) = (Arc::clone(engine), Arc::clone(&observers.metrics));
     Arc::new(move || metrics.render(&engine.figures()))
 }
 
-/// What runs beside requests for as long as the service does.
+/// Runs the background work of the engine and the dashboard for as long as the service runs.
 async fn background(engine: Arc<Engine>, board: Arc<Board>) {
     tokio::join!(engine.run_forever(), board.sample_forever());
 }

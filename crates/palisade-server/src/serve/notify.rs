@@ -1,5 +1,5 @@
 //! Messages to a supervisor like systemd: that the service is ready, that it is alive, and that it
-//! stops. Each is a datagram to the socket that `NOTIFY_SOCKET` names. Without that variable none
+//! stops. Each is a datagram to the socket that `NOTIFY_SOCKET` names; without that variable none
 //! is sent.
 
 use std::os::linux::net::SocketAddrExt;

@@ -129,8 +129,8 @@ fn audit(
     Audit::start_all(Arc::clone(keyring), Arc::clone(clock), sinks, settings).map_err(refused)
 }
 
-/// The files that keep a part of the audit beside the file with all of it. They are not rotated by
-/// the other events, however many there are. A device or pipe has none.
+/// Files for parts of the audit, next to the file with all events. They have a rotation of their
+/// own, so that other events cannot displace theirs. A device or pipe has none.
 pub fn audit_files_beside(file: &Path) -> Vec<(PathBuf, Keeps)> {
     if std::fs::metadata(file).is_ok_and(|found| !found.is_file()) {
         return Vec::new();
@@ -166,7 +166,7 @@ pub(crate) fn audit_table(config: &Config) -> Result<Option<PostgresConfig>, Fai
     address.map_err(|_| Failure::usage("`audit.postgres` cannot be used as an address", TABLE_HINT))
 }
 
-/// The configured destinations beside a table. The file is written first: otherwise a line that
+/// The configured destinations other than a table. The file is written first: otherwise a line that
 /// standard output fails to take would be written to the file again.
 struct Sinks {
     file: Option<FileSink>,

@@ -1,5 +1,5 @@
-//! `repair.exit_after`: an outage of that length ends the process, so that its supervisor starts it
-//! anew, perhaps where the store can be reached.
+//! `repair.exit_after`: ends the process after an outage of that length, so that its supervisor
+//! starts it again, perhaps where the store can be reached.
 
 use std::time::Duration;
 
@@ -10,8 +10,8 @@ use crate::failure::Failure;
 /// Interval of the checks for an outage, whose limit is in minutes.
 const TICK: Duration = Duration::from_secs(1);
 
-/// Waits until the store has been away for longer than the process should live
-/// without it; for ever if it should always.
+/// Waits until the store has been away for `exit_after`, and returns the failure to end with.
+/// Without a limit it waits forever.
 pub(super) async fn outlasts(engine: &Engine, exit_after: Option<Duration>) -> Failure {
     let Some(longest) = exit_after else {
         return std::future::pending().await;
@@ -24,8 +24,7 @@ pub(super) async fn outlasts(engine: &Engine, exit_after: Option<Duration>) -> F
     )
 }
 
-/// Returns once the silence has lasted for `longest`. Any answer of the store starts the count
-/// anew.
+/// Returns once the silence has lasted for `longest`. Any answer of the store restarts the count.
 async fn lasts(longest: Duration, tick: Duration, silent_for: impl Fn() -> Option<Duration>) {
     while silent_for().is_none_or(|silent| silent < longest) {
         tokio::time::sleep(tick).await;

@@ -22,8 +22,8 @@ use super::log::LogLimit;
 
 /// One address has at most one in this many slots.
 const SHARE: usize = 2;
-/// When all slots are taken, one in this many makes room at once. So a flood of connections has the
-/// listener search for idle ones now and then, and not with every attempt.
+/// When all slots are taken, one in this many is freed at once. In a flood of connections the
+/// listener then searches for idle ones only now and then, and not at every attempt.
 const ROOM: usize = 128;
 /// Time until idle connections are looked for again, if no slot became free.
 const RETRY: Duration = Duration::from_millis(100);
@@ -126,6 +126,8 @@ impl Slots {
         if state.held.len() < self.most {
             return Admission::Admitted(self.hold(&mut state, prefix));
         }
+        // While connections that were asked before are still closing, asking more would close too
+        // many.
         if state.leaving == 0 || is_late {
             let count = (self.most / ROOM).max(1);
             state.make_room(count, &self.patience, None);
@@ -185,12 +187,15 @@ impl State {
             })
             .collect();
         let end = count.min(idle.len());
+        // A partial sort is enough, and cheaper if thousands of connections are idle.
         if end < idle.len() {
             idle.select_nth_unstable(end);
         }
         let Some((first, ..)) = idle[..end].iter().min().copied() else {
             return 0;
         };
+        // Only connections of the first address make room; others keep theirs until the next
+        // attempt.
         let leaving = idle[..end].iter().filter(|(from, ..)| *from == first);
         leaving.map(|(.., number)| self.end(*number)).count()
     }
@@ -205,6 +210,8 @@ impl State {
         }
         let prefix = holder.prefix;
         self.leaving += 1;
+        // A closing connection keeps its slot until its task ends, but no longer counts for its
+        // address.
         self.give_back(prefix);
     }
 

@@ -63,6 +63,7 @@ fn remove_stale(path: &Path) -> io::Result<()> {
             "there is a file of that name that is no socket",
         ));
     }
+    // Only an attempt to connect shows whether a process listens.
     match UnixStream::connect(path) {
         Err(error) if error.kind() == ErrorKind::ConnectionRefused => fs::remove_file(path),
         Err(error) => Err(error),

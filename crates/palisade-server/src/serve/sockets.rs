@@ -61,6 +61,7 @@ impl Accepting {
         Poll::Ready(Ok(match self {
             Self::Network(socket) => {
                 let (stream, peer) = ready!(socket.poll_accept(cx))?;
+                // Answers are written whole, so waiting for more bytes would only delay them.
                 let _ = stream.set_nodelay(true);
                 (Stream::Plain(stream), peer)
             }
@@ -121,8 +122,8 @@ fn bind_file(path: &Path, count: usize) -> io::Result<Bound> {
     })
 }
 
-/// Shares a passed socket, on which the workers take turns. Its file is removed by whoever opened
-/// it.
+/// Shares a passed socket, on which the workers take turns. The process that opened it removes its
+/// file.
 fn share(passed: PassedSocket, count: usize) -> io::Result<Bound> {
     let same = (0..count).map(|_| {
         Ok(match &passed.socket {
@@ -153,6 +154,7 @@ fn socket(address: SocketAddr, sharing: Sharing) -> io::Result<TcpListener> {
     socket.set_reuse_port(sharing == Sharing::Workers)?;
     socket.set_nonblocking(true)?;
     socket.bind(&address.into())?;
+    // The other kind of socket only tests whether the address is free.
     if sharing == Sharing::Workers {
         socket.listen(BACKLOG)?;
     }

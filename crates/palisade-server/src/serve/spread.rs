@@ -113,6 +113,7 @@ impl Seat {
     /// Takes a seat at the worker with the fewest connections; at `own` if none has fewer.
     fn least(spread: &Arc<Spread>, own: usize) -> Self {
         let mut held = spread.held.lock();
+        // Among equals this worker wins, so that no connection is moved without need.
         let fewest = (0..held.len()).min_by_key(|worker| (held[*worker], *worker != own));
         let worker = fewest.unwrap_or(own);
         held[worker] += 1;

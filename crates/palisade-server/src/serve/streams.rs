@@ -43,6 +43,7 @@ impl Delivery {
     /// Ends once a part has waited for `patience`. Must be polled whenever the answer's task is.
     async fn stalls(&self, patience: Duration) {
         loop {
+            // Needs no waker, because it is polled together with the answer's own task.
             poll_fn(|_| match self.waits.load(Ordering::Relaxed) {
                 true => Poll::Ready(()),
                 false => Poll::Pending,

@@ -1,8 +1,8 @@
 //! Boxed tasks.
 //!
-//! The compiler generates Tokio's code for a task anew for every type of future that is spawned,
-//! thousands of lines each. Boxed futures are all of one type: that costs an allocation for each
-//! task, and makes builds much faster.
+//! The compiler generates Tokio's code for a task, thousands of lines, for each type of future that
+//! is spawned. Boxed futures are all of one type, which costs an allocation for each task and makes
+//! builds much faster.
 
 use std::future::Future;
 use std::pin::Pin;

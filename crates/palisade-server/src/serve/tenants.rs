@@ -123,7 +123,7 @@ impl Tenants for Policies {
     }
 }
 
-/// The source of tenants' policies beside the file, as configured and not queried yet.
+/// The source of tenants' policies other than the file, configured and not queried yet.
 pub enum Elsewhere {
     /// No other source than the file.
     Nowhere,
@@ -207,6 +207,7 @@ async fn cache(
     };
     let base = Arc::clone(config.policy());
     let cache = Arc::new(TenantCache::new(name, settings, base, clock, watch));
+    // A weak reference, so that the task ends with the cache.
     task::spawn(follow(Arc::downgrade(&cache), source));
     cache.started().await;
     cache

@@ -68,11 +68,12 @@ impl Tls {
     }
 
     /// Checks the files for as long as the future is polled. Files that cannot be used are reported
-    /// once, and the certificates before them stay in use.
+    /// once, and the previous certificates stay in use.
     pub(crate) async fn follow(self: Arc<Self>) {
         loop {
             tokio::time::sleep(LOOK).await;
             let tls = Arc::clone(&self);
+            // Reading files may block.
             let _ = tokio::task::spawn_blocking(move || tls.look_again()).await;
         }
     }
@@ -93,11 +94,13 @@ impl Tls {
         let contents = match Contents::read(&self.files) {
             Ok(contents) => contents,
             Err(failure) => {
+                // Zeros stand for unreadable files, so that these are reported once.
                 return self
                     .first_time([0; 32])
                     .map_or(Ok(false), |()| Err(failure));
             }
         };
+        // Noted before the files are used, so that unusable ones are reported once.
         if self.first_time(contents.digest()).is_none() {
             return Ok(false);
         }
@@ -151,6 +154,7 @@ impl Contents {
             &self.key[..],
             self.client_ca.as_deref().unwrap_or_default(),
         ] {
+            // The lengths keep the parts apart.
             digest.update(part.len().to_be_bytes());
             digest.update(part);
         }

@@ -174,6 +174,7 @@ mod exported {
             palisade.request_id = tracing::field::Empty
         );
         if !span.is_disabled() {
+            // The span continues the caller's trace.
             let parent = TraceContextPropagator::new().extract(&Headers(request.headers()));
             let _ = span.set_parent(parent);
         }

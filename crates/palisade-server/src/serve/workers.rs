@@ -116,6 +116,8 @@ fn thread(name: &'static str, first: Task, tasks: Vec<Task>) -> std::io::Result<
         .name(format!("palisade-{name}"))
         .spawn(move || {
             runtime.block_on(async move {
+                // Started before `first`, which may wait for a connection while the worker is
+                // alive.
                 task::spawn(heart);
                 first.await;
                 work(tasks.into_iter().collect(), arriving).await;

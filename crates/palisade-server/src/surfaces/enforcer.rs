@@ -66,7 +66,7 @@ pub(super) enum Admitted<'a> {
 pub(super) struct Decided {
     pub(super) answer: RequestAnswer,
     pub(super) forward_path: Option<Box<str>>,
-    /// The policy it was decided by.
+    /// The facts by which it was decided.
     pub(super) facts: RequestFacts,
 }
 
@@ -88,6 +88,7 @@ impl Enforcer {
         };
         arrived.facts.surface = visit.surface;
         arrived.facts.request_id = visit.id.id();
+        // The limits of the address come before a signature is verified or a body is read (I-COST).
         if arrived.is_costly()
             && let Some(refusal) = Box::pin(self.engine.foresee(&arrived.facts)).await
         {

@@ -12,7 +12,7 @@ use Algorithm::{FixedWindow, SlidingLog, SlidingWheel, TokenBucket};
 const MS: u64 = 1_000;
 const YEAR: u64 = 365 * DAY;
 
-/// Name, limit, script.
+/// A case: its name, limit and script.
 type Case = (&'static str, fn() -> BucketSpec, &'static str);
 
 fn burst(limit: u32, window_us: u64, burst: u32) -> BucketSpec {
@@ -144,13 +144,13 @@ const SCRIPTS: [Case; 25] = [
     (
         "fixed window: calendar months",
         || spec(FixedWindow, 2, Window::Month),
-        // From 14 February to 1 March are 15 days, to 1 April 31 more.
+        // From 14 February it is 15 days to 1 March, and 31 more to 1 April.
         "0ms A; 1000ms A; 1000ms D1295999000; 1295999999ms D1; 1296000000ms A; 1296000000ms U1; 1296000000ms A; 1296000000ms D2678400000",
     ),
     (
         "fixed window: calendar years",
         || spec(FixedWindow, 2, Window::Year),
-        // From 14 February to 1 January are 321 days, to the next one 365 more.
+        // From 14 February it is 321 days to 1 January, and 365 more to the next one.
         "0ms A; 1000ms A; 1000ms D27734399000; 27734399999ms D1; 27734400000ms A; 27734400000ms U1; 27734400000ms A; 27734400000ms D31536000000",
     ),
     (
@@ -188,7 +188,7 @@ async fn peek_and_reset_on_each_algorithm<S: Store>(make: &impl Make<S>) {
     }
 }
 
-/// One microsecond before `retry_at` it is still denied, at it admitted.
+/// One microsecond before `retry_at` a charge is denied, and at `retry_at` it is admitted.
 async fn retry_is_exact<S: Store>(make: &impl Make<S>) {
     let Bench { store, clock } = bench(make).await;
     let mut rng = Rng::new(7);
@@ -253,7 +253,7 @@ fn four(limit: u32) -> TestLimits {
 
 const NAMES: [&str; 4] = ["log", "wheel", "bucket", "fixed"];
 
-/// L-ATOMIC.
+/// L-ATOMIC: a denial by one bucket consumes nothing in the others.
 #[expect(clippy::unwrap_used, reason = "part of a test suite")]
 async fn one_denial_leaves_the_others_unchanged<S: Store>(make: &impl Make<S>) {
     let Bench { store, .. } = bench(make).await;
@@ -319,7 +319,7 @@ async fn reporting_never_denies<S: Store>(make: &impl Make<S>) {
     assert_eq!(charged.readings[0].remaining, 0);
 }
 
-/// L-ATOMIC: a bucket that a plan has twice takes what both take, or nothing.
+/// L-ATOMIC: a plan that has a bucket twice takes both costs from it, or nothing.
 #[expect(clippy::unwrap_used, reason = "part of a test suite")]
 async fn one_bucket_twice_counts_twice<S: Store>(make: &impl Make<S>) {
     let Bench { store, .. } = bench(make).await;

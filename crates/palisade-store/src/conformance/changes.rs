@@ -9,13 +9,13 @@ use crate::{Store, Take};
 
 use Algorithm::{FixedWindow, SlidingLog, SlidingWheel, TokenBucket};
 
-/// Which changes of algorithm a store follows to the letter. On the others it must
-/// only never admit more than the new limit allows.
+/// Changes of a limit that a store follows exactly. After any other change it must only not admit
+/// more than the new limit allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Conversions {
-    /// Between log and wheel, and of the amount.
+    /// Changes between log and wheel, and of the amount.
     LogAndWheel,
-    /// Between any two, as the pure functions do.
+    /// Changes between any two algorithms, as the pure functions follow them.
     All,
 }
 
@@ -39,7 +39,7 @@ async fn use_some<S: Store>(store: &S, limits: &TestLimits, subject: &str) {
     assert!(store.charge(&charge, Take::Consume).await.unwrap().admitted);
 }
 
-/// How many single charges are admitted now.
+/// Number of single charges that are admitted now.
 #[expect(clippy::unwrap_used, reason = "part of a test suite")]
 async fn drain<S: Store>(store: &S, limits: &TestLimits, subject: &str) -> u32 {
     let charge = [limits.charge("changed", subject)];
@@ -50,7 +50,7 @@ async fn drain<S: Store>(store: &S, limits: &TestLimits, subject: &str) -> u32 {
     admitted
 }
 
-/// A raised limit leaves more, a lowered one less, whatever was used stays used.
+/// A raised limit leaves more and a lowered one less; what was used stays used.
 async fn amounts<S: Store>(make: &impl Make<S>) {
     let Bench { store, .. } = bench(make).await;
     for algorithm in [SlidingLog, SlidingWheel, FixedWindow] {

@@ -1,4 +1,4 @@
-//! Many tasks at once: never over-admitted, never a lost refund.
+//! Many tasks at once: no bucket over-admits, and no refund is lost.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -41,7 +41,7 @@ fn limits(limit: u32) -> Arc<TestLimits> {
     Arc::new(TestLimits::new(ALGORITHMS.map(of)))
 }
 
-/// Runs `task` as [`TASKS`] tasks, with their number, and waits for all.
+/// Runs `task` [`TASKS`] times at once, with its number, and waits for all.
 #[expect(clippy::unwrap_used, reason = "part of a test suite")]
 async fn swarm<Fut>(task: impl Fn(u64) -> Fut)
 where
@@ -174,7 +174,7 @@ async fn crossing_charges_stay_whole<S: Store>(make: &impl Make<S>) {
     }
 }
 
-/// Every task raises so many counters together, until it succeeds.
+/// Every task raises `together` counters in one commit, and repeats it until it succeeds.
 #[expect(clippy::unwrap_used, reason = "part of a test suite")]
 async fn no_commit_is_lost<S: Store>(make: &impl Make<S>, together: u128) {
     let Bench { store, .. } = bench(make).await;

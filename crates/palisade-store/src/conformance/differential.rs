@@ -1,4 +1,4 @@
-//! The store beside the model on random plans and records: same answers.
+//! Comparison of a store with the model on random plans and records: both must answer alike.
 
 use std::sync::Arc;
 
@@ -13,14 +13,14 @@ use super::{Conversions, Rng, TestClock, TestLimits, spec};
 use crate::model::ModelStore;
 use crate::{Buckets, Charged, Entries, Records, Registries, Registry, Store, Take, Taken};
 
-/// What to compare.
+/// Parameters of a comparison.
 #[derive(Clone, Copy, Debug)]
 pub struct Differential {
-    /// Everything follows from it.
+    /// Seed from which the whole run follows.
     pub seed: u64,
-    /// How many calls.
+    /// Number of calls.
     pub steps: u32,
-    /// Which changes of a limit to make on the way.
+    /// Changes of limits to make on the way.
     pub conversions: Conversions,
 }
 
@@ -102,11 +102,11 @@ struct Run<'a, S> {
     model: ModelStore<Arc<TestClock>>,
     rng: Rng,
     policies: Vec<TestLimits>,
-    /// What was taken lately.
+    /// Charges that were taken lately.
     taken: Vec<Remembered>,
 }
 
-/// A taking, to be given back later by whichever version of its limit.
+/// A charge that was taken, to be given back later under any version of its limit.
 #[derive(Clone, Debug)]
 struct Remembered {
     name: String,
@@ -120,7 +120,7 @@ fn charges<'p>(policies: &'p [TestLimits], rng: &mut Rng) -> Vec<Charge<'p>> {
     charges_of(policies, subject, rng)
 }
 
-/// One to five buckets, distinct by limit.
+/// One to five charges on distinct limits.
 fn charges_of<'p>(policies: &'p [TestLimits], subject: &str, rng: &mut Rng) -> Vec<Charge<'p>> {
     let limits = rng.pick(policies);
     let (first, count) = (rng.index(NAMES.len()), 1 + rng.index(5));
@@ -138,7 +138,8 @@ fn charges_of<'p>(policies: &'p [TestLimits], subject: &str, rng: &mut Rng) -> V
         .collect()
 }
 
-/// Nothing used: a store may have forgotten the bucket, and with it `reset_at`.
+/// Makes answers comparable: a store may have forgotten a bucket of which nothing is used, and
+/// with it `reset_at`.
 fn comparable(mut charged: Charged) -> Charged {
     for reading in &mut charged.readings {
         if reading.used == 0 {
@@ -202,7 +203,7 @@ impl<S: Store> Run<'_, S> {
         assert_eq!(comparable(got), comparable(expected), "{name}: refund");
     }
 
-    /// Mostly recent takings; some are given back twice, which is wrong and must be
+    /// Gives back mostly recent charges. Some are given back twice, which is wrong and must be
     /// wrong in the same way.
     #[expect(clippy::unwrap_used, reason = "part of a test suite")]
     async fn give_back(&mut self, name: &str) {
@@ -216,7 +217,7 @@ impl<S: Store> Run<'_, S> {
             }
             let one = self.taken[self.rng.index(self.taken.len())].clone();
             let charge = limits.charge_of(&one.name, one.subject, one.cost, OnExceed::Deny);
-            // Each bucket once: what is said of one that is there twice is left open.
+            // Each bucket once: the suite leaves open how a bucket that occurs twice is read.
             taken.retain(|earlier| earlier.charge.id != charge.id);
             taken.push(Taken { charge, at: one.at });
         }

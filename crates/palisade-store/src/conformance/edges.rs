@@ -56,8 +56,8 @@ struct Edge<'s, S> {
 }
 
 impl<S: Store> Edge<'_, S> {
-    /// A random life of one bucket, beside the model's. Each begins at the same instant, so
-    /// none may share a bucket with one before it.
+    /// Plays random calls on one bucket, in the store and in the model. Each play begins at the
+    /// same instant, so none may use the bucket of an earlier one.
     #[expect(clippy::unwrap_used, reason = "part of a test suite")]
     async fn live(&mut self, spec: BucketSpec, case: &str) {
         let limits = TestLimits::new([("edge", spec)]);
@@ -107,7 +107,7 @@ impl<S: Store> Edge<'_, S> {
     }
 }
 
-/// Without what is left open.
+/// Removes what the suite leaves open: `reset_at` of a bucket of which nothing is used.
 fn comparable(mut charged: Charged) -> Charged {
     for reading in charged.readings.iter_mut().filter(|r| r.used == 0) {
         reading.reset_at = charged.now;

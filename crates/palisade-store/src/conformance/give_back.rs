@@ -1,5 +1,5 @@
-//! Returns that name their charge (L-GIVE-BACK): credited while the bucket still counts
-//! what was taken, dropped afterwards, never one too many.
+//! Returns that name their charge (L-GIVE-BACK): credited while the bucket still counts the
+//! charge, dropped afterwards, and never admitting one too many.
 
 use palisade_core::limit::{Algorithm, BucketSpec, Window};
 use palisade_core::plan::{Charge, OnExceed};
@@ -90,7 +90,7 @@ async fn a_return_after_the_window_is_dropped<S: Store>(make: &impl Make<S>) {
     }
 }
 
-/// The hits that leave are those of the instant, not the oldest.
+/// The hits that are removed are those of the charge's instant, not the oldest.
 async fn a_return_takes_its_own_hits<S: Store>(make: &impl Make<S>) {
     for algorithm in [SlidingLog, SlidingWheel] {
         let Bench { store, clock } = bench(make).await;
@@ -123,7 +123,7 @@ async fn a_return_takes_its_own_hits<S: Store>(make: &impl Make<S>) {
     );
 }
 
-/// 16 tokens in 64 s are one in 4 s.
+/// 16 tokens in 64 s drain at one in 4 s.
 async fn what_has_drained_stays_drained<S: Store>(make: &impl Make<S>) {
     let Bench { store, clock } = bench(make).await;
     let limits = limits(TokenBucket);
@@ -199,10 +199,10 @@ async fn what_was_never_taken_is_not_given_back<S: Store>(make: &impl Make<S>) {
     );
 }
 
-/// One bucket's uses: when, how many, not given back.
+/// Uses of one bucket: their instants, and the amounts that were not given back.
 type Uses = Vec<(Micros, u32)>;
 
-/// Random takings and returns; what was not given back keeps the algorithm's bound.
+/// Random charges and returns: the uses that were not given back keep the algorithm's bound.
 async fn a_return_never_admits_one_too_many<S: Store>(make: &impl Make<S>) {
     for algorithm in ALGORITHMS {
         let Bench { store, clock } = bench(make).await;

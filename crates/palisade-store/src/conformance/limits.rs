@@ -18,14 +18,14 @@ pub fn spec(algorithm: Algorithm, limit: u32, window: Window) -> BucketSpec {
     BucketSpec::new(algorithm, NonZeroU32::new(limit).unwrap(), window, None).unwrap()
 }
 
-/// A policy made for a test, and the keys to charge it with.
+/// A policy for a test, with the keys to charge it.
 pub struct TestLimits {
     policy: PolicySet,
     keyring: Keyring,
 }
 
 impl TestLimits {
-    /// A policy of these limits: name and what it allows.
+    /// A policy of these limits, by name.
     #[must_use]
     pub fn new<'a>(limits: impl IntoIterator<Item = (&'a str, BucketSpec)>) -> Self {
         Self::with_family(limits, Family::Limit)
@@ -89,7 +89,7 @@ impl TestLimits {
         }
     }
 
-    /// The same, with a cost and what happens when the bucket is full.
+    /// Like [`TestLimits::charge`], with a cost and a behaviour on a full bucket.
     #[must_use]
     pub fn charge_of(
         &self,

@@ -1,13 +1,13 @@
-//! The suite that every store passes. It is driven by a virtual clock: a store
-//! under test judges by the [`TestClock`] it was made with.
+//! The suite that every store passes. It runs on a virtual clock: a store under test judges by the
+//! [`TestClock`] that it was made with.
 //!
 //! ```text
 //! conformance::run(|clock| async move { ModelStore::new(clock) }).await;
 //! ```
 //!
-//! What is left open: `reset_at` of a bucket of which nothing
-//! is used (a store may have forgotten it), the order of [`Records::scan`](crate::Records::scan), the values
-//! of registry versions beyond that they change.
+//! The suite leaves open: `reset_at` of a bucket of which nothing is used (a store may have
+//! forgotten it), the order of [`Records::scan`](crate::Records::scan), and the values of registry
+//! versions, as long as every change grows them.
 
 mod buckets;
 mod changes;
@@ -41,8 +41,8 @@ pub use script::play;
 #[derive(Debug)]
 pub struct TestClock(AtomicU64);
 
-/// Where the suite's time starts: midnight UTC, so that windows of whole days and
-/// less are aligned with it.
+/// Start of the suite's time: midnight UTC, so that windows of whole days and less are aligned
+/// with it.
 pub const START: Micros = Micros(1_771_027_200_000_000);
 
 impl Default for TestClock {
@@ -58,12 +58,12 @@ impl TestClock {
         Self(AtomicU64::new(now.0))
     }
 
-    /// Moves it to `now`.
+    /// Sets the clock to `now`.
     pub fn set(&self, now: Micros) {
         self.0.store(now.0, Ordering::SeqCst);
     }
 
-    /// Moves it forward.
+    /// Moves the clock forward by `us` microseconds.
     pub fn advance(&self, us: u64) {
         self.0.fetch_add(us, Ordering::SeqCst);
     }
@@ -83,7 +83,7 @@ pub(crate) struct Bench<S> {
 
 /// Makes an empty store that judges by the given clock.
 pub trait Make<S> {
-    /// Makes one.
+    /// Makes an empty store that judges by `clock`.
     fn make(&self, clock: Arc<TestClock>) -> impl Future<Output = S> + Send;
 }
 
@@ -113,28 +113,28 @@ pub async fn run<S: Store>(make: impl Make<S>) {
     run_with(make, Conversions::LogAndWheel).await;
 }
 
-/// [`run`], and says which changes of a limit the store follows exactly.
+/// Like [`run`], for a store that follows other changes of a limit exactly.
 ///
 /// # Panics
-/// As [`run`].
+/// Like [`run`].
 pub async fn run_with<S: Store>(make: impl Make<S>, conversions: Conversions) {
     run_as(make, conversions, Commits::Together).await;
 }
 
-/// How a store commits several records.
+/// Atomicity of a store's commits of several records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Commits {
-    /// All in one transaction.
+    /// All records in one transaction.
     Together,
-    /// Each by itself, as on a cluster: one that loses a race may leave those before
-    /// it written.
+    /// Each record on its own, as on a cluster: a commit that loses a race may leave its first
+    /// records written.
     OneByOne,
 }
 
-/// [`run_with`], and says how the store commits several records.
+/// Like [`run_with`], for a store whose commits are of another kind.
 ///
 /// # Panics
-/// As [`run`].
+/// Like [`run`].
 pub async fn run_as<S: Store>(make: impl Make<S>, conversions: Conversions, commits: Commits) {
     buckets::run(&make).await;
     edges::run(&make).await;

@@ -22,7 +22,7 @@ pub(super) async fn run<S: Store>(make: &impl Make<S>) {
     scan_tells_when_a_record_ends(make).await;
 }
 
-/// A key that no other test uses for something else.
+/// A record key whose digest is spread like a real one.
 pub(super) const fn key(kind: RecordKind, number: u128) -> RecordKey {
     RecordKey {
         kind,
@@ -147,7 +147,7 @@ async fn an_expired_record_is_gone<S: Store>(make: &impl Make<S>) {
     let afresh = until(ends.plus(HOUR), 0, b"c");
     assert_eq!(store.commit(&[afresh]).await.unwrap(), Commit::Done);
     assert_eq!(load(&*store, &[key]).await, [record(1, b"c")]);
-    // A later write may shorten its life.
+    // A later write may shorten the record's life.
     assert_eq!(
         store.commit(&[until(ends.plus(1), 1, b"d")]).await.unwrap(),
         Commit::Done
@@ -218,7 +218,7 @@ async fn set_aside_makes_room<S: Store>(make: &impl Make<S>) {
     store.set_aside(key(ACCOUNT, 99)).await.unwrap();
 }
 
-/// Every live record at least once, and no page longer than was asked for.
+/// A listing has every live record at least once, and no page is longer than requested.
 #[expect(clippy::unwrap_used, reason = "part of a test suite")]
 async fn scan_finds_every_live_record<S: Store>(make: &impl Make<S>) {
     let Bench { store, .. } = bench(make).await;
@@ -252,7 +252,7 @@ async fn scan_finds_every_live_record<S: Store>(make: &impl Make<S>) {
     }
 }
 
-/// Whoever moves records to another store takes their end along.
+/// A listing states when each record ends, so that a copy in another store can end with it.
 #[expect(clippy::unwrap_used, reason = "part of a test suite")]
 async fn scan_tells_when_a_record_ends<S: Store>(make: &impl Make<S>) {
     let Bench { store, .. } = bench(make).await;

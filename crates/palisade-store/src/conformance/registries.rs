@@ -127,8 +127,8 @@ async fn registries_are_apart<S: Store>(make: &impl Make<S>) {
     }
 }
 
-/// A full registry refuses a new entry and still takes a changed one. Apart from
-/// [`super::run`], for it fills a registry.
+/// A full registry refuses a new entry and still accepts a changed one. Not part of
+/// [`super::run`], because it fills a registry.
 ///
 /// # Panics
 /// If the store breaks the rule.

@@ -1,9 +1,9 @@
-//! Behaviour scripts: `"0ms A; 59000ms D1000"` reads "at 0 ms admitted; at 59 s
-//! denied with 1000 ms to wait".
+//! Behaviour scripts: `"0ms A; 59000ms D1000"` means "at 0 ms admitted; at 59 s denied with 1000
+//! ms to wait".
 //!
-//! A step is `<time> [x<cost>] <what>`, the time in `ms` or `us` from the start of
-//! the script. What is one of `A` admitted, `D<wait>` denied, `P` a peek that would
-//! be admitted, `R` a refund, `Z` a reset, `U<used>` what is used now.
+//! A step is `<time> [x<cost>] <what>`, with the time in `ms` or `us` from the start of the
+//! script. `<what>` is `A` for admitted, `D<wait>` for denied, `P` for a peek that would be
+//! admitted, `R` for a refund, `Z` for a reset, or `U<used>` for the amount used now.
 
 use palisade_core::limit::BucketSpec;
 use palisade_core::plan::{Charge, OnExceed};
@@ -12,11 +12,11 @@ use palisade_core::time::{Clock, Micros};
 use super::{TestClock, TestLimits};
 use crate::{Store, Take};
 
-/// Plays a script on one bucket, starting at the clock's instant. Each call with a
-/// `case` of its own has a bucket of its own.
+/// Plays a script on one bucket, starting at the clock's instant. Each `case` has a bucket of its
+/// own.
 ///
 /// # Panics
-/// If the store does something else than the script says.
+/// If the store answers otherwise than the script says.
 pub async fn play<S: Store>(
     store: &S,
     clock: &TestClock,

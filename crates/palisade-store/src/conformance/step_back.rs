@@ -1,4 +1,4 @@
-//! F-CLOCK: a clock that steps back makes nobody wait for longer than a window.
+//! F-CLOCK: after a clock has stepped back, nobody waits for longer than a window.
 
 use palisade_core::limit::{Algorithm, BucketSpec, Window};
 use palisade_core::plan::{Charge, OnExceed};
@@ -35,7 +35,7 @@ async fn charge<S: Store>(store: &S, charges: &[Charge<'_>], take: Take) -> Char
     store.charge(charges, take).await.unwrap()
 }
 
-/// A bucket that is used up, and a clock that steps back.
+/// A bucket is used up, and then the clock steps back.
 async fn no_wait_is_longer_than_a_window<S: Store>(make: &impl Make<S>) {
     let limits = TestLimits::new(cases());
     for (name, spec) in cases() {
@@ -65,7 +65,7 @@ async fn no_wait_is_longer_than_a_window<S: Store>(make: &impl Make<S>) {
     }
 }
 
-/// Nothing is granted anew by a step back, however often the clock steps.
+/// A step back grants nothing anew, however often the clock steps.
 async fn what_was_used_stays_used<S: Store>(make: &impl Make<S>) {
     let limits = TestLimits::new(cases());
     for (name, _) in cases() {
@@ -80,13 +80,13 @@ async fn what_was_used_stays_used<S: Store>(make: &impl Make<S>) {
             }
         }
         assert!(admitted <= LIMIT, "{name}: {admitted}");
-        // A token bucket is one word, an instant: how much of it was used before the step it
-        // cannot tell, and so all of it was.
+        // A token bucket is a single instant: how much was used before the step is unknown, so all
+        // of it counts as used.
         assert!(admitted == LIMIT || name == "tokens", "{name}: {admitted}");
     }
 }
 
-/// Decisions that are asked together, and one that only looks.
+/// Decisions that are made together, and one that only peeks.
 async fn each_of_several_decisions<S: Store>(make: &impl Make<S>) {
     let limits = TestLimits::new(cases());
     let Bench { store, clock } = bench(make).await;

@@ -1,10 +1,10 @@
-//! Copies of a data directory: taken while its process runs, checked, put back.
+//! Copies of a data directory: taken while its process runs, checked, and restored.
 //!
-//! A copy holds what a crash at that moment would have left (L-DURABLE): quotas, windows of
-//! ten minutes and longer, records and registries up to the last 100 ms; after a graceful
-//! end the shorter windows as well. It is two files: `state`, all changes in the journal's
-//! own frames with a last frame that says it is whole, and `burst`, the short windows, if
-//! there were any. Memory is bounded by the longest frame.
+//! A copy holds what a crash at that moment would have left (L-DURABLE): quotas, windows of ten
+//! minutes and longer, records and registries, up to the last 100 ms. After a graceful shutdown it
+//! also holds the shorter windows. It consists of two files: `state`, all changes in the journal's
+//! own frames with a last frame that marks it as whole, and `burst`, the short windows, if there
+//! were any. Copying takes the memory of the longest frame, however large the directory is.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, BufReader, BufWriter, Read, Write};
@@ -15,47 +15,47 @@ use super::journal::codec;
 use super::journal::disk::{Directory, Disk, OpenError, Sink};
 use super::journal::files::{self, Part, Source};
 
-/// The file of a copy that holds all but short windows.
+/// File of a copy that holds all but short windows.
 pub const STATE: &str = "state";
-/// The file that holds short windows, if there were any.
+/// File of a copy that holds short windows, if there were any.
 pub const BURST: &str = "burst";
 
-/// Longest piece that is read at a time.
+/// Most bytes that are read at a time.
 const PIECE_BYTES: usize = 1 << 16;
 
-/// What a copy holds.
+/// Content of a copy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Copied {
-    /// Changes, the latest of each thing and earlier ones.
+    /// Changes: the latest of each bucket, record and entry, and earlier ones.
     pub changes: u64,
     /// Bytes of both files.
     pub bytes: u64,
-    /// Frames of the directory that something had damaged: they are not in the copy.
+    /// Damaged frames of the directory, which are not in the copy.
     pub skipped_frames: u32,
 }
 
-/// Why a copy could not be made, or is none.
+/// Reason why a copy could not be made or used.
 #[derive(Debug, thiserror::Error)]
 pub enum BackupError {
-    /// The data directory.
+    /// The data directory cannot be used.
     #[error(transparent)]
     Data(#[from] OpenError),
-    /// The copy.
+    /// The copy cannot be read or written.
     #[error("the copy cannot be read or written: {0}")]
     Copy(#[source] io::Error),
-    /// It was not written to its end, or something has damaged it.
+    /// The copy was not written to its end, or is damaged.
     #[error("the copy is damaged or not whole; use another one")]
     Damaged,
-    /// There is state already.
+    /// The data directory holds state already.
     #[error("the data directory is not empty; name another, or move it away first")]
     NotEmpty,
 }
 
-/// Copies the state in `data`, whose process may go on, into the directory `into`. What was
-/// written is readable by this user alone and is on disk when this returns.
+/// Copies the state in `data` into the directory `into`; a process that holds `data` may go on.
+/// The files are readable by this user alone, and are on disk when this returns.
 ///
 /// # Errors
-/// [`BackupError`]; what was written until then stays, and is not taken for whole.
+/// [`BackupError`]. Files that were written until then stay, and are not taken for a whole copy.
 pub fn copy(data: &Path, into: &Path) -> Result<Copied, BackupError> {
     let parts = files::opened(&Directory::look(data))?;
     let mut copied = Copied::default();
@@ -69,6 +69,7 @@ pub fn copy(data: &Path, into: &Path) -> Result<Copied, BackupError> {
     File::open(into)
         .and_then(|directory| directory.sync_all())
         .map_err(BackupError::Copy)?;
+    // Read back, to find a bad copy now and not when it is needed.
     let found = check(into)?;
     Ok(Copied {
         skipped_frames: copied.skipped_frames,
@@ -110,7 +111,7 @@ impl Copied {
     }
 }
 
-/// Reads a copy to its end: every frame is whole, and the last one is there.
+/// Checks a copy by reading it to its end: every frame must be whole, and the last one present.
 ///
 /// # Errors
 /// [`BackupError`].
@@ -140,8 +141,8 @@ fn read(path: &Path) -> Result<Copied, BackupError> {
     })
 }
 
-/// Puts a copy into the data directory `data`, which is created if need be, holds no state
-/// yet and is held by no other process. It appears there whole or not at all.
+/// Restores a copy into the data directory `data`, which is created if need be, must hold no state
+/// yet and must be held by no other process. The copy appears there whole or not at all.
 ///
 /// # Errors
 /// [`BackupError`]; a copy that is not whole changes nothing.
@@ -152,8 +153,7 @@ pub fn restore(copy: &Path, data: &Path) -> Result<Copied, BackupError> {
         return Err(BackupError::NotEmpty);
     }
     let (first, burst) = files::first_names();
-    // Short windows first: without the state's file they are nothing, and the state
-    // without them would be less than the copy.
+    // Short windows first: without them, the state could be taken for the whole copy.
     if copy.join(BURST).exists() {
         place(&copy.join(BURST), &directory, burst)?;
     }
@@ -161,8 +161,8 @@ pub fn restore(copy: &Path, data: &Path) -> Result<Copied, BackupError> {
     Ok(found)
 }
 
-/// Makes a data directory that only this user can enter, if it is not there. It must be held
-/// by no other process.
+/// Creates a data directory that only this user can enter, unless it exists. It must be held by no
+/// other process.
 ///
 /// # Errors
 /// [`BackupError`].
@@ -172,10 +172,10 @@ pub fn prepare(data: &Path) -> Result<(), BackupError> {
 }
 
 /// Moves the state in a data directory that no process holds, and the files `others`, into a
-/// folder of it; where, or `None` if there is nothing.
+/// folder of that directory. Returns the folder, or `None` if there was nothing to move.
 ///
 /// # Errors
-/// [`BackupError`]; what was moved until then stays moved.
+/// [`BackupError`]; files that were moved until then stay moved.
 pub fn set_aside(
     data: &Path,
     folder: &str,
@@ -205,6 +205,8 @@ pub fn set_aside(
 
 fn place(from: &Path, directory: &Directory, name: &str) -> Result<(), BackupError> {
     let mut file = File::open(from).map_err(BackupError::Copy)?;
+    // Under another name until it is whole and on disk: after a crash, no part of it passes for
+    // state.
     let unfinished = format!("{name}.tmp");
     let mut sink = directory.create(&unfinished).map_err(OpenError::from)?;
     pour(&mut file, &mut *sink)?;

@@ -1,5 +1,5 @@
-//! Decisions on several buckets at once: their segments are locked in one order,
-//! the states are taken out, the pure functions decide, the states go back.
+//! Decisions on several buckets at once: their segments are locked in one order, the states are
+//! taken out, the pure functions decide, and the states are put back.
 
 use std::borrow::Cow;
 
@@ -20,11 +20,11 @@ use super::table::{Room, Table};
 use super::word::Word;
 use crate::{BucketReadings, Take};
 
-/// How often a decision looks for room before it shares the overflow bucket.
+/// Attempts at finding room before a decision uses the overflow bucket.
 const ROUNDS_MAX: u32 = 16;
 
-/// One entry for each charge of a plan, in place up to what plans have as a rule: what
-/// every decision needs for itself is then not allocated.
+/// One entry for each charge of a plan, stored inline up to the usual number of charges, so that a
+/// decision allocates nothing for itself.
 pub(super) type PerCharge<T> = SmallVec<[T; 6]>;
 
 /// The locked segments of one decision.
@@ -32,20 +32,20 @@ struct Locked<'t> {
     segments: PerCharge<(u32, &'t Segment, MutexGuard<'t, Body>)>,
 }
 
-/// Where one charge's state was taken from.
+/// Place that one charge's state was taken from.
 enum Place<'t> {
     Slot(usize, &'t Slot, Word),
     Absent(usize),
     Shared(Shared),
-    /// Of an earlier charge of the plan, which has the same bucket.
+    /// That of an earlier charge of the plan on the same bucket.
     Same(usize),
-    /// There is none, and no room for one.
+    /// There is no bucket, and no room for one.
     Nowhere,
 }
 
 impl<'t> Locked<'t> {
-    /// Locks what `charges` lead to. Every caller locks in the order of the
-    /// segments' numbers, so none waits for another in a circle.
+    /// Locks the segments of `charges`. Every caller locks in the order of the segments' numbers,
+    /// so no two wait for each other.
     fn new(table: &'t Table, charges: &[Charge<'_>]) -> Self {
         loop {
             let mut numbers: PerCharge<u32> = charges.iter().map(|c| table.route(c.id)).collect();
@@ -86,7 +86,7 @@ impl<'t> Locked<'t> {
     }
 }
 
-/// Which charges of a plan have to share, by position.
+/// Charges of a plan that use an overflow bucket, by position.
 #[derive(Default)]
 struct Sharing(Vec<bool>);
 
@@ -95,7 +95,7 @@ impl Sharing {
         self.0.get(position).copied().unwrap_or(false)
     }
 
-    /// The bucket at `position` has to share, wherever the plan has it.
+    /// Makes the bucket at `position` share, wherever the plan has it.
     fn add(&mut self, charges: &[Charge<'_>], position: usize) {
         self.0.resize(charges.len(), false);
         for (flag, charge) in self.0.iter_mut().zip(charges) {
@@ -103,14 +103,14 @@ impl Sharing {
         }
     }
 
-    /// The bucket at `position` has got a place meanwhile.
+    /// Notes that the bucket at `position` has got a slot meanwhile.
     fn remove(&mut self, position: usize) {
         if let Some(flag) = self.0.get_mut(position) {
             *flag = false;
         }
     }
 
-    /// The first earlier charge that has the bucket of the one at `position`.
+    /// The first earlier charge on the bucket of the one at `position`.
     fn same(&self, charges: &[Charge<'_>], position: usize) -> Option<usize> {
         let charge = &charges[position];
         let is_shared = self.has(position);
@@ -144,8 +144,7 @@ impl Table {
         self.charge_locked(charges, take, now, lifetime)
     }
 
-    /// Takes from one bucket that has its place already; `None`, and nothing is taken, if it
-    /// has none.
+    /// Charges one bucket that has a slot already; `None`, and nothing is taken, if it has none.
     fn charge_one(&self, charge: &Charge<'_>, now: Micros, lifetime: Lifetime) -> Option<Reading> {
         if is_simple(charge, lifetime)
             && let Some(taken) = self.take_unlocked(charge.id, charge.spec, charge.cost, now)
@@ -155,8 +154,8 @@ impl Table {
         self.charge_known(charge, now, lifetime)
     }
 
-    /// Charges one bucket that has its place already, as most decisions do: nothing has to be
-    /// put in order, nor room be made. `None` if it has none.
+    /// Charges one bucket that has a slot already, as most decisions do: there is nothing to sort,
+    /// and no room to make. `None` if it has none.
     fn charge_known(
         &self,
         charge: &Charge<'_>,
@@ -202,7 +201,7 @@ impl Table {
             Take::Peek => (Locked::new(self, charges), Sharing::default(), 0),
         };
         let mut decision = Decision::open(self, &mut locked, &sharing, charges, now);
-        // Before judging: a key that shared and now gets a bucket must not start anew.
+        // Before judging: a key that shared and now gets a bucket must not start from zero.
         decision.seed(charges, now);
         let summed = decision.sum(charges);
         let (admitted, readings) = evaluate(&summed, &mut decision.states, now, take);
@@ -225,7 +224,7 @@ impl Table {
     ) -> BucketReadings {
         let mut locked = Locked::new(self, charges);
         let sharing = Sharing::default();
-        // Nobody shares here, so the instant is not looked at.
+        // No bucket is shared here, so the instant does not matter.
         let mut decision = Decision::open(self, &mut locked, &sharing, charges, Micros(0));
         let readings = charges
             .iter()
@@ -241,7 +240,7 @@ impl Table {
         readings
     }
 
-    /// One bucket of `limit` as a request of `cost` finds it.
+    /// Reads one bucket of `limit` as a request of `cost` finds it.
     pub(crate) fn read_one(
         &self,
         limit: Digest,
@@ -310,8 +309,8 @@ impl Table {
                 self.release(u64::from(!is_inserted));
                 return taken;
             }
-            // Under the lock, so that the bucket cannot get a place of its own while it
-            // shares: what it then used in both would be admitted twice.
+            // Under the lock, so that the bucket cannot get a slot while it shares: its uses in
+            // both would be admitted twice.
             if rounds >= ROUNDS_MAX {
                 return self.take_shared(&shared, spec, cost, now);
             }
@@ -321,7 +320,7 @@ impl Table {
                 Room::Full => ROUNDS_MAX,
             };
         }
-        // No segment where the directory leads: that cannot be, and must not admit.
+        // The directory always leads to a segment; if it did not, nothing must be admitted.
         Err(Micros(u64::MAX))
     }
 
@@ -357,8 +356,8 @@ impl Table {
                 let index = locked.of(self, charge.id).unwrap_or(0);
                 let (_, segment, body) = &locked.segments[index];
                 if segment.find(charge.id).is_some() {
-                    // Another decision gave it a place since it was told to share: it must
-                    // not count in both.
+                    // Another decision has given it a slot since it was made to share: it must not
+                    // count in both.
                     sharing.remove(position);
                     continue;
                 }
@@ -371,8 +370,8 @@ impl Table {
                     short = short.or(Some((position, needed[index])));
                 }
             }
-            // All at once and before judging: a plan that is admitted must find room for
-            // every one of its buckets, or it would have charged only some.
+            // All at once and before judging: an admitted plan must find room for all of its
+            // buckets, or it would have charged only some.
             if short.is_none() && total > 0 && !self.reserve(total) {
                 let is_new = |(position, charge): &(usize, &Charge<'_>)| {
                     let index = locked.of(self, charge.id).unwrap_or(0);
@@ -398,7 +397,7 @@ impl Table {
     }
 }
 
-/// The states of one decision, out of the table.
+/// States of one decision, taken out of the table.
 struct Decision<'t> {
     table: &'t Table,
     places: PerCharge<Place<'t>>,
@@ -445,7 +444,7 @@ impl<'t> Decision<'t> {
         }
     }
 
-    /// New buckets start with what their keys may have used in a shared one.
+    /// Starts new buckets with what their keys may have used in a shared one.
     fn seed(&mut self, charges: &[Charge<'_>], now: Micros) {
         let overflow = &self.table.overflow;
         if !overflow.is_live(now) {
@@ -459,7 +458,7 @@ impl<'t> Decision<'t> {
         }
     }
 
-    /// The position whose state stands for the bucket.
+    /// Position of the charge whose state stands for the bucket.
     fn home(&self, position: usize) -> usize {
         match self.places[position] {
             Place::Same(first) => first,
@@ -467,7 +466,7 @@ impl<'t> Decision<'t> {
         }
     }
 
-    /// The charges, each with what earlier ones take from the same bucket added.
+    /// Adds to each charge the costs of earlier charges on the same bucket.
     fn sum<'c, 'p>(&mut self, charges: &'c [Charge<'p>]) -> Cow<'c, [Charge<'p>]> {
         let is_same = |place: &Place<'_>| matches!(place, Place::Same(_));
         if !self.places.iter().any(is_same) {
@@ -484,8 +483,8 @@ impl<'t> Decision<'t> {
         Cow::Owned(summed)
     }
 
-    /// Puts the states back and returns how many were inserted. `changed` says which
-    /// have changed.
+    /// Puts the states back; returns how many buckets were inserted. `changed` returns whether a
+    /// charge has changed its state.
     fn close(
         mut self,
         locked: &mut Locked<'t>,
@@ -494,8 +493,8 @@ impl<'t> Decision<'t> {
         changed: impl Fn(usize) -> bool,
     ) -> u64 {
         let mut has_changed: PerCharge<bool> = (0..charges.len()).map(changed).collect();
-        // Each charge of a bucket was judged on a copy with all earlier costs in it; the
-        // last copy that took is what the bucket holds.
+        // Each charge of a bucket was judged on a copy that includes all earlier costs; the last
+        // copy that took is the bucket's new state.
         for position in 0..charges.len() {
             let home = self.home(position);
             if home != position && has_changed[position] {
@@ -534,7 +533,7 @@ impl<'t> Decision<'t> {
     }
 }
 
-/// Charges a bucket where its state is kept; its reading, and whether anything was taken.
+/// Charges a bucket in place; returns its reading, and whether anything was taken.
 fn charge_kept(charge: &Charge<'_>, kept: &mut Kept, now: Micros) -> (Reading, bool) {
     let (spec, state) = (charge.spec, &mut kept.state);
     let wait = spec.fits(state, now, charge.cost);
@@ -546,7 +545,7 @@ fn charge_kept(charge: &Charge<'_>, kept: &mut Kept, now: Micros) -> (Reading, b
     (spec.read_waiting(state, now, wait), takes)
 }
 
-/// True if the lock-free path may serve it: that path marks nothing as changed.
+/// True if the lock-free path may serve the charge: that path marks nothing as changed.
 fn is_simple(charge: &Charge<'_>, lifetime: Lifetime) -> bool {
     charge.spec.algorithm() == Algorithm::TokenBucket
         && charge.on_exceed == OnExceed::Deny
@@ -561,7 +560,7 @@ fn durability(charge: &Charge<'_>, lifetime: Lifetime) -> Durability {
     }
 }
 
-/// A new bucket's state.
+/// State of a new bucket.
 fn own(id: Digest, spec: &BucketSpec, state: State, family: Durability) -> Kept {
     keep(id, spec, overflow::folded(state), family)
 }

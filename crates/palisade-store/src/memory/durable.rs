@@ -1,4 +1,4 @@
-//! The embedded store with a directory: what is written, and how it comes back.
+//! The embedded store with a directory: what is written, and how it is restored.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,12 +14,11 @@ use super::segment::{Durability, Kept, Which};
 use super::{Inner, Lifetime, MemoryConfig, MemoryStore};
 
 impl<C: Clock> MemoryStore<C> {
-    /// A store that keeps its content in `directory`, which it creates if need be and
-    /// holds alone (L-DURABLE). A graceful end, by [`Vitals::flush`](crate::Vitals::flush)
-    /// or by dropping the store, loses nothing. After a crash it starts by itself:
-    /// quotas, windows of ten minutes and longer, records and registries are there but
-    /// for at most the last 100 ms, shorter windows start empty, and what was not
-    /// written whole is cut off and reported.
+    /// A store that keeps its content in `directory`, which it creates if need be and holds alone
+    /// (L-DURABLE). A graceful shutdown, by [`Vitals::flush`](crate::Vitals::flush) or by dropping
+    /// the store, loses nothing. After a crash the store recovers by itself: quotas, windows of
+    /// ten minutes and longer, records and registries are restored except for at most the last 100
+    /// ms, shorter windows start empty, and incomplete writes are cut off and reported.
     ///
     /// # Errors
     /// See [`OpenError`].
@@ -31,8 +30,8 @@ impl<C: Clock> MemoryStore<C> {
         Self::open_on(Arc::new(Directory::open(directory)?), clock, config)
     }
 
-    /// The content of a directory as it is on disk now, in memory: another process may
-    /// hold the directory and go on. Nothing is written, neither there nor later.
+    /// A store in memory with the present content of a directory. Another process may hold the
+    /// directory and go on. Nothing is written, neither there nor later.
     ///
     /// # Errors
     /// See [`OpenError`].
@@ -90,6 +89,7 @@ impl<C: Clock> Inner<C> {
         let now = self.clock.now();
         let durability = match source {
             Source::Journal => Durability::Saved,
+            // The journal does not keep these short windows: only a graceful shutdown writes them.
             Source::Burst => Durability::Volatile,
         };
         match change {
@@ -100,6 +100,7 @@ impl<C: Clock> Inner<C> {
     }
 }
 
+/// Returns the state to write; `None` for an empty bucket, which a restart need not restore.
 fn present(kept: &Kept) -> Option<(&State, palisade_core::time::Micros)> {
     (kept.state != State::Empty).then_some((&kept.state, kept.expires_at))
 }
@@ -115,8 +116,8 @@ impl<C: Clock> Durable for Inner<C> {
             .collect_dirty(|registry, id, entry| batch.entry(registry, id, entry));
     }
 
-    /// Registries, then the shards of the records, then the segments of the table:
-    /// these may become more meanwhile, so they come last.
+    /// Registries come first, then the shards of the records, then the segments of the table:
+    /// segments may be added meanwhile, so they come last.
     fn collect_part(&self, part: usize, batch: &mut Batch) -> bool {
         let now = self.clock.now();
         let Some(part) = part.checked_sub(1) else {

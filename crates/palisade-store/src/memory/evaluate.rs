@@ -1,4 +1,4 @@
-//! The meaning of L-ATOMIC on states that were taken out of the table.
+//! L-ATOMIC on states that were taken out of the table.
 
 use palisade_core::limit::State;
 use palisade_core::plan::{Charge, OnExceed};
@@ -7,8 +7,8 @@ use palisade_core::time::Micros;
 use super::charge::PerCharge;
 use crate::{BucketReadings, Take};
 
-/// Judges every charge on its state as it was found; then all are taken from, or none.
-/// `states` and `charges` are of one length.
+/// Judges every charge on its state as it was found, then takes from all of them or from none.
+/// `states` and `charges` have the same length.
 pub(super) fn evaluate(
     charges: &[Charge<'_>],
     states: &mut [State],

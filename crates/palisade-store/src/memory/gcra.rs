@@ -1,23 +1,22 @@
-//! The token bucket's decision on a bare arrival time: a translation of the pure
-//! functions for the path without a lock, held to them by the comparison with the
-//! model.
+//! The token bucket's decision on a bare arrival time: a translation of the pure functions for the
+//! path without a lock. The comparison with the model holds it to them.
 
 use palisade_core::limit::{Algorithm, BucketSpec, Reading, State};
 use palisade_core::time::Micros;
 
 use super::segment::TICKS_PER_MICRO;
 
-/// How a bucket took a cost.
+/// Outcome of taking a cost from a bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Taken {
-    /// It did; its arrival time is now this.
+    /// The cost was taken; this is the new arrival time.
     Admitted(u64),
-    /// It did not; its arrival time is still this, and then it will.
+    /// The cost did not fit. The arrival time stays as given, and the cost fits at the instant.
     Denied(u64, Micros),
 }
 
 impl Taken {
-    /// The bucket after that, as the request finds it that came at `now`.
+    /// Reading of the bucket after this outcome, for a request at `now`.
     pub(crate) fn reading(self, spec: &BucketSpec, now: Micros) -> Reading {
         let (arrival, retry_at) = match self {
             Self::Admitted(arrival) => (arrival, None),
@@ -27,7 +26,7 @@ impl Taken {
     }
 }
 
-/// What a bucket with this arrival time makes of `cost`.
+/// Takes `cost` from a bucket with this arrival time, if it fits.
 #[inline]
 pub(crate) fn take(spec: &BucketSpec, arrival: u64, now: Micros, cost: u32) -> Taken {
     if cost > spec.capacity() {
@@ -46,14 +45,14 @@ pub(crate) fn take(spec: &BucketSpec, arrival: u64, now: Micros, cost: u32) -> T
     }
 }
 
-/// A token bucket whose figures are so small that nothing can overflow.
+/// A token bucket whose numbers are so small that no sum of them can overflow.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pace {
     interval: u64,
     tolerance: u64,
 }
 
-/// Instants, intervals and bursts below this can be added without a look.
+/// Sums of two instants, intervals or bursts below this cannot overflow.
 const TICKS_MAX: u64 = 1 << 62;
 
 impl Pace {
@@ -66,8 +65,8 @@ impl Pace {
         })
     }
 
-    /// The arrival time after an admission, or `None` if [`take`] must be asked. All in
-    /// ticks after one origin, which changes nothing: only differences count.
+    /// Arrival time after an admission, or `None` if [`take`] has to decide. All values are ticks
+    /// after the same origin, whichever that is: only differences count.
     #[inline]
     pub(crate) const fn admit(self, arrival: u64, now: u64, cost: u32) -> Option<u64> {
         let step = self.interval.saturating_mul(cost as u64);

@@ -1,6 +1,5 @@
-//! One limit on one kind of identifier, for hosts that ask nothing else: the same
-//! table and the same arithmetic as a whole decision, without what a whole decision
-//! has to carry.
+//! One limit on one kind of identifier, for hosts that need nothing else: the table and the
+//! arithmetic of a whole decision, without everything else that a decision carries.
 
 use std::sync::Arc;
 
@@ -15,9 +14,9 @@ use super::gcra::{Pace, Taken};
 /// Decides on one limit by one identifier. Made by
 /// [`MemoryStore::limiter`](super::MemoryStore::limiter).
 ///
-/// A decision allocates nothing once the identifier is known; on a token bucket it
-/// takes no lock either, and consists of one keyed name, one look at the clock and one
-/// compare-and-swap. Not for quotas: what is taken here survives a graceful end only.
+/// A decision allocates nothing once the identifier is known. On a token bucket it takes no lock
+/// either: it hashes the identifier, reads the clock and makes one compare-and-swap. Not for
+/// quotas: what is taken here survives a graceful shutdown only.
 pub struct Limiter<C> {
     inner: Arc<Inner<C>>,
     limit: Digest,
@@ -38,7 +37,7 @@ impl<C> Clone for Limiter<C> {
     }
 }
 
-/// What a limiter says.
+/// Decision of a limiter.
 ///
 /// ```
 /// use palisade_core::time::Micros;
@@ -50,29 +49,30 @@ impl<C> Clone for Limiter<C> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Verdict {
-    /// There was room, and it was taken.
+    /// The cost fitted, and was taken.
     Admitted,
-    /// There was not, and nothing was taken.
+    /// The cost did not fit, and nothing was taken.
     Denied {
-        /// When there would be.
+        /// When the cost would fit.
         retry_at: Micros,
     },
 }
 
 impl Verdict {
-    /// True if it was admitted.
+    /// True if the cost was taken.
     #[must_use]
     pub const fn is_admitted(self) -> bool {
         matches!(self, Self::Admitted)
     }
 }
 
-/// A bucket after something was taken from it, or was not.
+/// Decision of a limiter with the state of the bucket after it.
 #[derive(Clone, Copy, Debug)]
 pub struct Checked {
-    /// What is left; `retry_at` says when there would have been room, if there was none.
+    /// The bucket after the decision; `retry_at` says when the cost would have fitted, if it did
+    /// not.
     pub reading: Reading,
-    /// When it was asked.
+    /// Instant of the decision.
     pub now: Micros,
 }
 
@@ -100,8 +100,8 @@ impl<C: Clock> Limiter<C> {
         self.take(id, cost, self.inner.clock.now())
     }
 
-    /// Takes one from the identifier's bucket, and reads what is left in it: by one name and
-    /// at one instant.
+    /// Takes one from the identifier's bucket and reads what is left in it, with one hash of the
+    /// identifier and at one instant.
     pub fn check_and_read(&self, identifier: &[u8]) -> Checked {
         let id = self.namer.id(identifier);
         let now = self.inner.clock.now();
@@ -113,6 +113,8 @@ impl<C: Clock> Limiter<C> {
             return Checked { reading, now };
         }
         let verdict = self.take(id, 1, now);
+        // Another thread may have charged the bucket since: when to retry is what the decision
+        // said.
         let mut reading = table.read_one(self.limit, id, &self.spec, 1, now);
         reading.retry_at = match verdict {
             Verdict::Admitted => None,
@@ -129,14 +131,14 @@ impl<C: Clock> Limiter<C> {
         }
     }
 
-    /// The same by another limit than the usual one, for this identifier and now. What
-    /// was used stays used.
+    /// Like [`Limiter::check_cost`], by another limit for this call and this identifier. What was
+    /// used stays used.
     pub fn check_by(&self, identifier: &[u8], spec: &BucketSpec, cost: u32) -> Verdict {
         let now = self.inner.clock.now();
         self.decide(self.namer.id(identifier), spec, cost, now)
     }
 
-    /// The identifier's bucket as a request of `cost` would find it; takes nothing.
+    /// Reads the identifier's bucket as a request of `cost` would find it; takes nothing.
     pub fn peek(&self, identifier: &[u8], spec: &BucketSpec, cost: u32) -> Reading {
         let now = self.inner.clock.now();
         let id = self.namer.id(identifier);
@@ -148,12 +150,12 @@ impl<C: Clock> Limiter<C> {
         self.inner.table.clear_one(self.namer.id(identifier));
     }
 
-    /// The usual limit.
+    /// The limit that the limiter was made with.
     pub const fn spec(&self) -> &BucketSpec {
         &self.spec
     }
 
-    /// What the shortest way does not.
+    /// Decides what the fast path cannot: denials, new buckets and algorithms with a lock.
     #[inline(never)]
     fn decide(&self, id: Digest, spec: &BucketSpec, cost: u32, now: Micros) -> Verdict {
         let inner = &self.inner;

@@ -1,12 +1,11 @@
 //! The embedded store.
 //!
-//! Buckets live in a table of atomic slots: a decision on one token
-//! bucket is one compare-and-swap, a decision on several locks the segments they
-//! are in, and there is no global lock. Ids are keyed digests, so nobody who sends
-//! requests can choose where they fall.
+//! Buckets live in a table of atomic slots: a decision on one token bucket is one
+//! compare-and-swap, a decision on several locks the segments that they are in, and there is no
+//! global lock. Ids are keyed digests, so clients cannot choose where they fall.
 //!
-//! [`MemoryStore::new`] keeps nothing. [`MemoryStore::open`] keeps everything in a
-//! directory: a graceful end loses nothing, a crash only windows under ten minutes
+//! [`MemoryStore::new`] keeps nothing beyond the process. [`MemoryStore::open`] keeps everything
+//! in a directory: a graceful shutdown loses nothing, a crash only windows under ten minutes
 //! (L-DURABLE).
 
 pub mod backup;
@@ -46,17 +45,17 @@ pub use limiter::{Checked, Limiter, Verdict};
 use sweep::Sweeper;
 use table::Table;
 
-/// Bounds of the embedded store.
+/// Settings of the embedded store.
 #[derive(Clone, Debug)]
 pub struct MemoryConfig {
     /// Most buckets held. Default 10,000,000.
     pub keys_max: u64,
     /// Most records held of each kind. Default 2,000,000.
     pub records_max: u64,
-    /// How often expired entries are looked for; each time a part of the table.
+    /// Time between searches for expired entries, each of which covers a part of the table.
     /// Default 1 s.
     pub sweep_every: Duration,
-    /// How durable entries are written; without a directory nothing is.
+    /// Settings of the journal; without a directory nothing is written.
     pub journal: JournalConfig,
 }
 
@@ -71,12 +70,12 @@ impl Default for MemoryConfig {
     }
 }
 
-/// How long quotas, records and registries live.
+/// Whether quotas, records and registries outlive the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Lifetime {
-    /// As long as the process.
+    /// Until the process ends.
     Process,
-    /// Beyond it.
+    /// As long as the directory that keeps them.
     Durable,
 }
 
@@ -87,7 +86,7 @@ pub struct MemoryStore<C> {
     _sweeper: Sweeper,
 }
 
-/// What the background threads share with the store.
+/// State that the store shares with its background threads.
 struct Inner<C> {
     clock: C,
     table: Table,
@@ -106,6 +105,7 @@ impl<C: Clock> MemoryStore<C> {
     }
 
     fn start(inner: Arc<Inner<C>>, writer: Option<Writer>, config: &MemoryConfig) -> Self {
+        // Weak, so that the thread of the sweeper does not keep a dropped store alive.
         let weak = Arc::downgrade(&inner);
         let sweeper = Sweeper::start(config.sweep_every, move || {
             weak.upgrade()
@@ -119,16 +119,16 @@ impl<C: Clock> MemoryStore<C> {
         }
     }
 
-    /// A way to decide on one limit by one identifier that is as short as can be.
-    /// Its buckets are its own: [`MemoryStore::charge_now`] does not charge them, and
-    /// limiters of the same `limit` share them.
+    /// A short way to decide on one limit by one identifier. Its buckets are its own:
+    /// [`MemoryStore::charge_now`] does not charge them, and limiters of the same `limit` share
+    /// them.
     #[must_use]
     pub fn limiter(&self, keyring: &Keyring, limit: &str, spec: BucketSpec) -> Limiter<C> {
         let limit = keyring.named(limit);
         Limiter::new(Arc::clone(&self.inner), limit, keyring.namer(limit), spec)
     }
 
-    /// Gives back without waiting; see [`Buckets::give_back`].
+    /// Like [`Buckets::give_back`], without an [`Answer`], because this store never waits.
     pub fn give_back_now(&self, taken: &[Taken<'_>]) -> Charged {
         let charges: Vec<Charge<'_>> = taken.iter().map(|taken| taken.charge.clone()).collect();
         self.change(&charges, |position, charge, state, now| {
@@ -137,13 +137,14 @@ impl<C: Clock> MemoryStore<C> {
         })
     }
 
-    /// [`Buckets::charge`] without the wait: this store never has to.
+    /// Like [`Buckets::charge`], without an [`Answer`], because this store never waits.
     pub fn charge_now(&self, charges: &[Charge<'_>], take: Take) -> Charged {
         let charged = self.charge_once(charges, take);
         let stuck = stuck(charges, &charged);
         if stuck.is_empty() {
             return charged;
         }
+        // F-CLOCK: these buckets refuse only because the clock stepped back.
         self.inner.step_back.say(charged.now);
         self.change(&stuck, |_, charge, state, now| {
             charge.spec.pull_to_now(state, now);
@@ -190,8 +191,8 @@ impl<C: Clock> MemoryStore<C> {
         }
     }
 
-    /// Looks for expired entries in the next `segments` parts of the table and in
-    /// all records. The store does it by itself, see [`MemoryConfig::sweep_every`].
+    /// Removes expired entries from the next `segments` parts of the table and from all records.
+    /// The store does this by itself, see [`MemoryConfig::sweep_every`].
     pub fn sweep(&self, segments: u32) {
         self.inner.sweep(segments);
     }
@@ -208,8 +209,8 @@ impl<C: Clock> MemoryStore<C> {
         }
     }
 
-    /// Whether durable entries reach the disk. While they do not, decisions go on
-    /// and writing is tried again.
+    /// Whether durable entries reach the disk. While they do not, decisions go on and writing is
+    /// retried.
     ///
     /// # Errors
     /// [`StoreError::Exhausted`] with the reason.
@@ -217,7 +218,7 @@ impl<C: Clock> MemoryStore<C> {
         self.writer.as_ref().map_or(Ok(()), Writer::health)
     }
 
-    /// Figures about the journal; all zero without one.
+    /// Statistics of the journal; all zero without one.
     pub fn journal_stats(&self) -> JournalStats {
         self.writer.as_ref().map(Writer::stats).unwrap_or_default()
     }
@@ -228,8 +229,8 @@ impl<C: Clock> MemoryStore<C> {
     }
 }
 
-/// How much of the table one turn of the background sweep covers: ten million keys
-/// are gone through within a minute.
+/// Segments that one turn of the background sweep covers: within a minute it gets through ten
+/// million keys.
 const SWEEP_SEGMENTS: u32 = 512;
 
 impl<C: Clock> Inner<C> {

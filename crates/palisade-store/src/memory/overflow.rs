@@ -1,8 +1,8 @@
-//! What new keys share when the table is full of buckets that must stay.
+//! Buckets that new keys share when the table is full of buckets that must stay.
 //!
-//! A key that has shared may get a bucket of its own when there is room again. What
-//! it used is then only known to be part of what all sharers used, so its bucket
-//! starts with all of that: no key is ever admitted more than its limit says.
+//! A key that has shared may get a bucket of its own once there is room again. Its use is then
+//! only known to be part of what all sharers used, so its bucket starts with all of that: no key
+//! is ever admitted more than its limit allows.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -15,8 +15,8 @@ use parking_lot::{Mutex, MutexGuard};
 /// Most shared buckets. Beyond that a key without a bucket is denied.
 const SHARED_MAX: usize = 4096;
 
-/// Names one shared bucket: a limit and the figures that are in force for it (a
-/// tenant's may differ, and must not end another's window early).
+/// Name of a shared bucket: a limit and the spec in force for it. (A tenant's spec may differ, and
+/// must not end another's window early.)
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Shared(Digest, BucketSpec);
 
@@ -26,16 +26,16 @@ impl Shared {
     }
 }
 
-/// The shared buckets.
+/// All shared buckets.
 #[derive(Default)]
 pub(crate) struct Overflow {
     states: Mutex<States>,
-    /// No shared bucket counts any more from then on.
+    /// Instant from which no shared bucket counts any more.
     live_until: AtomicU64,
     count: AtomicU64,
 }
 
-/// Their states.
+/// State of each shared bucket, and when it expires.
 #[derive(Default)]
 pub(crate) struct States(HashMap<Shared, (State, Micros)>);
 
@@ -49,7 +49,7 @@ impl Overflow {
         self.live_until.load(Ordering::Acquire) > now.0
     }
 
-    /// [`States::seed`], without a lock in ordinary times.
+    /// As [`States::seed`], but takes no lock as long as no shared bucket counts.
     pub(crate) fn seed(&self, shared: &Shared, now: Micros) -> State {
         if self.is_live(now) {
             self.lock().seed(shared, now)
@@ -58,9 +58,10 @@ impl Overflow {
         }
     }
 
-    /// Keeps what a shared bucket holds now.
+    /// Stores the new state of a shared bucket.
     pub(crate) fn keep(&self, states: &mut States, shared: Shared, state: State) {
         let until = shared.1.expires_at(&state);
+        // Before the state is stored, so that `seed` never takes a live bucket for an expired one.
         self.live_until.fetch_max(until.0, Ordering::AcqRel);
         states.0.insert(shared, (state, until));
     }
@@ -76,17 +77,18 @@ impl Overflow {
 }
 
 impl States {
-    /// What a new bucket starts with.
+    /// State that a new bucket starts with.
     pub(crate) fn seed(&self, shared: &Shared, now: Micros) -> State {
         let live = self.0.get(shared).filter(|(_, until)| *until > now);
         live.map(|(state, _)| state.clone()).unwrap_or_default()
     }
 
-    /// What a shared bucket holds; `None` if there can be no more of them.
+    /// State of a shared bucket; `None` if there is no room for another one.
     pub(crate) fn find(&mut self, shared: &Shared, now: Micros) -> Option<State> {
         if let Some((state, _)) = self.0.get(shared) {
             return Some(state.clone());
         }
+        // Expired states are removed only when room is needed.
         if self.0.len() >= SHARED_MAX {
             self.0.retain(|_, (_, until)| *until > now);
         }
@@ -94,15 +96,15 @@ impl States {
     }
 }
 
-/// A state that denies: for a key that not even a shared bucket can be found for.
+/// A state that denies, for a key that cannot even get a shared bucket.
 pub(crate) fn full(spec: &BucketSpec, now: Micros) -> State {
     let mut state = State::Empty;
     spec.take(&mut state, now, spec.capacity());
     state
 }
 
-/// The state as a bucket of its own keeps it: hits as if all had come with the last,
-/// so that a flood of new keys does not copy the shared bucket's log.
+/// The state in the form in which a bucket of its own keeps it: all hits count as if they came
+/// with the last one, so that a flood of new keys does not copy the shared bucket's log.
 pub(crate) fn folded(state: State) -> State {
     let State::Hits(hits) = &state else {
         return state;

@@ -1,5 +1,5 @@
-//! Records by compare-and-swap. Shards hold ranges of digests, so that a listing
-//! goes through them in order; several records are locked in the order of shards.
+//! Records by compare-and-swap. Each shard holds a range of digests, so that a listing goes
+//! through the shards in order; a call on several records locks their shards in order.
 //!
 //! At most `records_max` records of a kind are held. Beyond that a new record takes
 //! the place of expired ones, then of those that expire soonest, never of one with a
@@ -24,7 +24,7 @@ const SHARDS_MAX: u64 = 256;
 /// Most records that are set aside at a time.
 const ASIDE_MAX: usize = 1024;
 
-/// A record as it is held.
+/// A record as the store holds it.
 #[derive(Clone, Debug)]
 pub(crate) struct Stored {
     pub(crate) key: RecordKey,
@@ -33,8 +33,8 @@ pub(crate) struct Stored {
 }
 
 impl Stored {
-    /// True if a block in it runs. What cannot be read may hold one: a newer version
-    /// wrote it, or it is about to be set aside.
+    /// True if the record holds a running block. An unreadable one may hold a block: a newer
+    /// version wrote it, or it is about to be set aside.
     fn has_block(&self, now: Micros) -> bool {
         let bytes = &self.record.bytes;
         let has_block = match self.key.kind {
@@ -49,7 +49,8 @@ impl Stored {
             }
             RecordKind::Lockout => Lockout::decode(bytes)
                 .map(|record| record.is_denying(&LockoutPolicy::default(), now)),
-            // Whatever still counts stays: without it its key would be admitted anew.
+            // Stays for as long as it lives: without this record, the reservation could be settled
+            // again.
             RecordKind::Reservation => return true,
         };
         has_block.unwrap_or(true)
@@ -68,10 +69,10 @@ struct Shard {
 pub(crate) struct Records {
     shards: Box<[Mutex<Shard>]>,
     bits: u32,
-    /// Of one kind in one shard.
+    /// Most records of one kind in one shard.
     count_max: usize,
     lifetime: Lifetime,
-    /// Held for reading by a commit, for writing while dirty records are collected:
+    /// A commit holds this for reading, and the collection of dirty records for writing: that way
     /// a commit reaches the log whole.
     cut: RwLock<()>,
     aside: Mutex<BTreeMap<RecordKey, (Record, Micros)>>,
@@ -79,7 +80,7 @@ pub(crate) struct Records {
     expired: AtomicU64,
 }
 
-/// The digests are keyed; their bits are hash enough.
+/// Hash of a key. Digests are keyed, so their bits are hash enough.
 #[expect(clippy::cast_possible_truncation, reason = "the lower half")]
 fn hash(key: &RecordKey) -> u64 {
     key.digest.0 as u64 ^ u64::from(key.kind.code()).wrapping_mul(0x9e37_79b9_7f4a_7c15)
@@ -101,6 +102,7 @@ impl Records {
     }
 
     fn shard_of(&self, digest: Digest) -> usize {
+        // With a single shard the shift would be by all 128 bits, which is not a shift.
         let shard = digest.0.checked_shr(128 - self.bits).unwrap_or(0);
         usize::try_from(shard).unwrap_or(0)
     }
@@ -126,6 +128,7 @@ impl Records {
                 .shard(self.shard_of(write.key.digest))
                 .and_then(|shard| shard.live(&write.key, now))
                 .map_or(0, |record| record.revision);
+            // All are compared before any is written.
             if revision != write.expect {
                 return Ok(Commit::Conflict);
             }
@@ -162,7 +165,7 @@ impl Records {
         Ok(Commit::Done)
     }
 
-    /// Makes room in a shard for what `writes` bring to it; before anything is
+    /// Makes room in a shard for the records that `writes` create. It comes before anything is
     /// written, so that a commit stays whole.
     fn make_room(
         &self,
@@ -214,7 +217,7 @@ impl Records {
         !is_full(shard)
     }
 
-    /// Brings back a record from the log, or takes it away.
+    /// Restores a record from the log, or removes it.
     pub(crate) fn restore(&self, key: RecordKey, stored: Option<Stored>, now: Micros) {
         let mut shard = self.shards[self.shard_of(key.digest)].lock();
         match stored {
@@ -247,7 +250,7 @@ impl Records {
         }
     }
 
-    /// What was set aside and may still be inspected.
+    /// Records that were set aside and may still be inspected.
     pub(crate) fn aside(&self, now: Micros) -> Vec<(RecordKey, Record)> {
         let aside = self.aside.lock();
         let live = aside.iter().filter(|(_, (_, until))| *until > now);
@@ -292,7 +295,7 @@ impl Records {
         self.shards.iter().map(len).sum()
     }
 
-    /// How much of what it may hold of a kind it holds of the fullest one, in percent.
+    /// Fill level of the fullest kind of record, in percent.
     pub(crate) fn used_percent(&self) -> u64 {
         let mut counts = [0; RecordKind::COUNT];
         for shard in &self.shards {
@@ -315,8 +318,8 @@ impl Records {
         self.evictions.load(Ordering::Relaxed)
     }
 
-    /// Records changed since the last call, each with what it is now. Commits are
-    /// seen whole or not at all.
+    /// Yields the records that have changed since the last call, each in its present state. A
+    /// commit is seen whole or not at all.
     pub(crate) fn collect_dirty(&self, mut each: impl FnMut(RecordKey, Option<&Stored>)) {
         let _whole = self.cut.write();
         for shard in &self.shards {
@@ -338,7 +341,7 @@ impl Records {
         }
     }
 
-    /// Marks a record as not written after all.
+    /// Marks a record as dirty again that could not be written.
     pub(crate) fn mark_dirty(&self, key: RecordKey) {
         let shard = &self.shards[self.shard_of(key.digest)];
         shard.lock().dirty.insert(key);
@@ -405,7 +408,7 @@ impl Shard {
         Some(stored)
     }
 
-    /// How many records no longer matter and are gone.
+    /// Removes expired records; returns their number.
     fn drop_expired(&mut self, now: Micros) -> u64 {
         if self.next_expiry > now {
             return 0;
@@ -426,8 +429,8 @@ impl Shard {
         (before - self.records.len()) as u64
     }
 
-    /// Takes away records of `kind` without a running block, soonest to expire
-    /// first, at least `count` if there are as many; returns which.
+    /// Removes records of `kind` without a running block, those that expire soonest first, at
+    /// least `count` if there are as many. Returns their keys.
     fn evict(
         &mut self,
         kind: RecordKind,
@@ -442,7 +445,7 @@ impl Shard {
             .map(|stored| (stored.expires_at, stored.key))
             .collect();
         ages.sort_unstable();
-        // Several at once: a flood pays for the search only now and then.
+        // Several at once, so that a flood pays for the search only now and then.
         let batch = (ages.len() / 16).max(count);
         let has_block = |key: &RecordKey| self.find(key).is_some_and(|held| held.has_block(now));
         let gone: Vec<RecordKey> = ages

@@ -1,4 +1,4 @@
-//! The registries: small, read whole, changed by operators.
+//! Registries: small lists that operators change, and that are read whole.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -37,6 +37,7 @@ impl Registries {
     }
 
     fn of(&self, registry: Registry) -> &RwLock<List> {
+        // Taken apart by name: a new registry does not compile until it has a list.
         let [allowlist, tiers, resets, overages, api_keys, clients] = &self.lists;
         match registry {
             Registry::Allowlist => allowlist,
@@ -104,7 +105,7 @@ impl Registries {
         })
     }
 
-    /// Brings an entry back from the log, or takes it away.
+    /// Restores an entry from the log, or removes it.
     pub(crate) fn restore(
         &self,
         registry: Registry,
@@ -131,7 +132,7 @@ impl Registries {
         }
     }
 
-    /// Entries changed since the last call, each with what it is now.
+    /// Yields the entries that have changed since the last call, each in its present state.
     pub(crate) fn collect_dirty(&self, mut each: impl FnMut(Registry, &str, Option<&Entry>)) {
         for registry in Registry::ALL {
             let mut list = self.of(registry).write();
@@ -150,7 +151,7 @@ impl Registries {
         }
     }
 
-    /// Marks an entry as not written after all.
+    /// Marks an entry as dirty again that could not be written.
     pub(crate) fn mark_dirty(&self, registry: Registry, id: String) {
         self.of(registry).write().dirty.insert(id);
     }
@@ -164,7 +165,7 @@ impl List {
         }
     }
 
-    /// An expired entry is not listed anyway: no new version.
+    /// Removes expired entries. The version stays: they were no longer listed anyway.
     fn drop_expired(&mut self, now: Micros) {
         self.entries.retain(|_, entry| is_live(entry, now));
     }

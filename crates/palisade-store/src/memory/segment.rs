@@ -1,10 +1,9 @@
-//! A segment: slots that threads read without a lock, and behind its lock the
-//! states that do not fit a word.
+//! A segment: slots that threads read without a lock, and, behind its lock, the states that do not
+//! fit in a word.
 //!
-//! Owners change in [`Segment::insert`], in [`Segment::drop_spent`], which closes the
-//! gaps it makes, and by [`Segment::drain`] followed by [`Segment::refill`], which
-//! split a full segment. A reader that misses its bucket meanwhile takes the lock and
-//! looks again.
+//! Owners of slots change in [`Segment::insert`], in [`Segment::drop_spent`], which closes the
+//! gaps that it makes, and in [`Segment::drain`] followed by [`Segment::refill`], which split a
+//! full segment. A reader that misses its bucket meanwhile takes the lock and looks again.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -18,13 +17,13 @@ use super::word::{Held, VALUE_BITS, Word};
 
 /// Slots of one segment.
 pub(crate) const SLOTS: usize = 8192;
-/// How many of them may have an owner: probes stay short.
+/// Most slots with an owner: probes stay short.
 pub(crate) const FILL_MAX: usize = SLOTS / 4 * 3;
 
 /// Ticks in a microsecond, as in [`State::Gcra`].
 pub(crate) const TICKS_PER_MICRO: u64 = 1 << 12;
 
-/// More than a word holds.
+/// More ticks than any word holds.
 const WORD_TICKS: u64 = 1 << VALUE_BITS;
 
 /// The instant that words count from, in ticks.
@@ -36,14 +35,15 @@ impl Origin {
         Self(now.0.saturating_mul(TICKS_PER_MICRO))
     }
 
-    /// Ticks after the origin of an arrival time; one before it is of no account.
+    /// Ticks from the origin to an arrival time; zero for one before the origin, which means an
+    /// empty bucket.
     #[inline]
     pub(crate) const fn ticks(self, arrival: u64) -> u64 {
         arrival.saturating_sub(self.0)
     }
 
-    /// Ticks after the origin of an instant, or `None` if a word could not hold them or
-    /// the instant is before it.
+    /// Ticks from the origin to an instant, or `None` if a word could not hold them or the instant
+    /// is before the origin.
     #[inline]
     pub(crate) const fn ticks_after(self, now: Micros) -> Option<u64> {
         let elapsed = now.0.wrapping_sub(self.0 / TICKS_PER_MICRO);
@@ -67,7 +67,7 @@ impl Origin {
 /// A state with what the table must know about it.
 #[derive(Clone, Debug)]
 pub(crate) struct Kept {
-    /// Whole, for the log.
+    /// The whole id, for the log.
     pub(crate) id: Digest,
     pub(crate) state: State,
     pub(crate) expires_at: Micros,
@@ -77,35 +77,35 @@ pub(crate) struct Kept {
 /// Whether a bucket survives the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Durability {
-    /// A crash may lose it.
+    /// A crash may lose the bucket.
     Volatile,
-    /// Written to the log, as it is there.
+    /// The log has the bucket as it is.
     Saved,
-    /// Changed since it was last written.
+    /// The bucket has changed since it was last written.
     Dirty,
 }
 
-/// What the lock guards.
+/// Everything that the lock guards.
 #[derive(Default)]
 pub(crate) struct Body {
-    /// First entry of the directory that leads here.
+    /// First entry of the directory that leads to this segment.
     pub(crate) first: u32,
-    /// How many leading bits of an id lead here.
+    /// Number of leading bits of an id that lead here.
     pub(crate) depth: u32,
     /// Slots with an owner.
     pub(crate) len: usize,
-    /// Nothing here expires before.
+    /// No bucket here expires before this instant.
     pub(crate) next_expiry: Micros,
-    /// The first bits of the owners' ids, by slot: what a split goes by.
+    /// Upper 32 bits of the owners' ids, by slot: a split divides the buckets by them.
     highs: Vec<u32>,
     dirty: Vec<Digest>,
     slab: Vec<Option<Kept>>,
     vacant: Vec<u16>,
 }
 
-/// A bucket on its way to another place.
+/// A bucket that is being moved to another place.
 pub(crate) struct Moved {
-    /// The first 32 bits of its id.
+    /// Upper 32 bits of the bucket's id.
     pub(crate) high: u32,
     tag: u64,
     content: Content,
@@ -116,7 +116,7 @@ enum Content {
     Kept(Kept),
 }
 
-/// The segment. Its slots begin with a cache line.
+/// A segment. Its slots begin on a cache line.
 #[repr(C, align(64))]
 pub(crate) struct Segment {
     slots: [Slot; SLOTS],
@@ -136,10 +136,10 @@ const fn high_of(id: Digest) -> u32 {
     (id.0 >> 96) as u32
 }
 
-/// Slots of one cache line.
+/// Slots in one cache line.
 const LINE: usize = 4;
 
-/// Where a probe for `tag` starts: with a line, so that most end within it.
+/// First slot of a probe for `tag`: the first of a line, so that most probes end within it.
 #[expect(clippy::cast_possible_truncation, reason = "below SLOTS")]
 #[inline]
 const fn start(tag: u64) -> usize {
@@ -151,15 +151,15 @@ const fn after(slot: usize) -> usize {
     if slot + 1 == SLOTS { 0 } else { slot + 1 }
 }
 
-/// How many steps a probe takes from one slot to another.
+/// Number of steps of a probe from one slot to another.
 const fn steps(from: usize, to: usize) -> usize {
     (to + SLOTS - from) % SLOTS
 }
 
-/// When a bucket stops counting.
+/// When a bucket stops counting, and whether it can be dropped then.
 struct Ends {
     at: Micros,
-    /// False while it must first be written.
+    /// False while the bucket must be written first.
     spent: bool,
 }
 
@@ -187,13 +187,12 @@ impl Segment {
         self.body.try_lock()
     }
 
-    /// The slot and word that have the bucket's tag, if they are where most are: in the
-    /// line that a probe starts with. Without the lock, either may be outdated at once.
+    /// Returns the slot and word with the bucket's tag, if they are where most are: in the line
+    /// that a probe starts with. Without the lock, either may be outdated at once.
     ///
-    /// Tags are compared one by one: a branch that is guessed lets the processor go on
-    /// to the next decision while this one waits for memory. A slot computed from what
-    /// is read would stop it: nothing overtakes a compare-and-swap whose place is not
-    /// known.
+    /// Tags are compared one by one. A predicted branch lets the processor go on to the next
+    /// decision while this one waits for memory; a slot computed from what is read would stop it,
+    /// because nothing overtakes a compare-and-swap whose address is unknown.
     #[inline]
     pub(crate) fn glance(&self, id: Digest) -> Option<(&Slot, Word)> {
         let tag = tag_of(id);
@@ -203,7 +202,7 @@ impl Segment {
             .find_map(|slot| Some((slot, slot.word_of(tag)?)))
     }
 
-    /// The bucket's slot and word. Without the lock, either may be outdated at once.
+    /// Returns the bucket's slot and word. Without the lock, either may be outdated at once.
     #[inline]
     pub(crate) fn look(&self, id: Digest) -> Option<(&Slot, Word)> {
         self.glance(id)
@@ -224,12 +223,13 @@ impl Segment {
         None
     }
 
-    /// The bucket's slot, under the lock.
+    /// Returns the bucket's slot. Only under the lock.
     pub(crate) fn find(&self, id: Digest) -> Option<&Slot> {
         self.look(id).map(|(slot, _)| slot)
     }
 
-    /// Takes a bucket's state out, to be put back by [`Segment::put`].
+    /// Locks a bucket's slot and takes its state out, until [`Segment::put`] or
+    /// [`Segment::put_back`].
     pub(crate) fn take(&self, body: &mut Body, slot: &Slot) -> (Word, State) {
         let word = slot.lock();
         let state = match word.held() {
@@ -243,9 +243,10 @@ impl Segment {
         (word, state)
     }
 
-    /// Ends [`Segment::take`].
+    /// Ends [`Segment::take`] with a new state.
     pub(crate) fn put(&self, body: &mut Body, taken: (&Slot, Word), kept: Kept) {
         let (slot, word) = taken;
+        // One mark is enough: the log gets the state of the time when it is written.
         let is_new_to_log = kept.family == Durability::Dirty && !body.is_dirty(word);
         if is_new_to_log {
             body.dirty.push(kept.id);
@@ -256,9 +257,9 @@ impl Segment {
         slot.unlock(word);
     }
 
-    /// Changes a state where it is kept, if that is behind the lock; what `change` returns, and
-    /// whether it has changed anything. No slot is locked: only who holds the segment's lock
-    /// changes a word that leads there.
+    /// Changes a state in place if it is in the slab, behind the lock. `change` returns a result,
+    /// and whether it has changed anything; the result is `None` for a state in the word. No slot
+    /// is locked: only a holder of the segment's lock changes a word that leads to the slab.
     pub(crate) fn change_kept<T>(
         &self,
         body: &mut Body,
@@ -284,7 +285,7 @@ impl Segment {
         Some(changed)
     }
 
-    /// Puts back what [`Segment::take`] took, as it was.
+    /// Ends [`Segment::take`] with the state as it was.
     pub(crate) fn put_back(&self, body: &mut Body, slot: &Slot, word: Word, state: State) {
         if let Held::Slab(index) = word.held()
             && let Some(kept) = body.kept_mut(index)
@@ -294,7 +295,7 @@ impl Segment {
         slot.unlock(word);
     }
 
-    /// Gives a new bucket a slot; false if there is none.
+    /// Gives a new bucket a slot; false if the segment is full.
     pub(crate) fn insert(&self, body: &mut Body, kept: Kept) -> bool {
         let id = kept.id;
         if body.len >= FILL_MAX {
@@ -311,13 +312,14 @@ impl Segment {
         }
         body.len += 1;
         body.next_expiry = body.next_expiry.min(kept.expires_at);
-        // Before the slot is assigned: a split that reads it goes by these bits.
+        // Before the slot is assigned: a split divides the buckets by these bits.
         body.highs[at] = high_of(id);
         self.slots[at].assign(tag, |free| self.store(body, free, kept));
         true
     }
 
-    /// The word for a state, which goes to the slab if it does not fit.
+    /// Returns the word for a state. The state goes to the slab if it does not fit in a word, or
+    /// is durable.
     fn store(&self, body: &mut Body, word: Word, kept: Kept) -> Word {
         let inline = match kept.state {
             State::Gcra(arrival) => word.with_ticks(self.origin.ticks(arrival)).ok(),
@@ -333,8 +335,7 @@ impl Segment {
         }
     }
 
-    /// Takes every bucket out. The segment stays unreadable until
-    /// [`Segment::refill`].
+    /// Takes every bucket out. The slots stay locked until [`Segment::refill`].
     pub(crate) fn drain(&self, body: &mut Body) -> Vec<Moved> {
         let mut moved = Vec::with_capacity(body.len);
         for (at, slot) in self.slots.iter().enumerate() {
@@ -360,6 +361,7 @@ impl Segment {
         }
         body.slab.clear();
         body.vacant.clear();
+        // The list is filled again as the buckets get their new places.
         body.dirty.clear();
         moved
     }
@@ -369,6 +371,7 @@ impl Segment {
         body.len = moved.len();
         let soonest = moved.iter().map(|one| one.expires_at(self.origin)).min();
         body.next_expiry = soonest.unwrap_or(Micros(u64::MAX));
+        // Arranged first, so that each slot changes only once.
         let mut places: Vec<Option<Moved>> = (0..SLOTS).map(|_| None).collect();
         for one in moved {
             let mut at = start(one.tag);
@@ -391,7 +394,7 @@ impl Segment {
             .store(!body.dirty.is_empty(), Ordering::Release);
     }
 
-    /// Forgets the buckets that no longer count and says how many they were.
+    /// Drops the buckets that no longer count; returns their number.
     pub(crate) fn drop_spent(&self, body: &mut Body, now: Micros) -> usize {
         if body.next_expiry > now {
             return 0;
@@ -401,7 +404,7 @@ impl Segment {
         let mut at = 0;
         while let Some(slot) = self.slots.get(at) {
             match self.ends_at(body, slot.word()) {
-                // Another bucket may have come to this place: look again.
+                // Another bucket may have moved to this slot: look again.
                 Some(Ends { at: end, spent }) if spent && end <= now => {
                     if !self.remove_spent(body, at, now) {
                         at += 1;
@@ -414,7 +417,7 @@ impl Segment {
                 None => at += 1,
             }
         }
-        // What was taken from meanwhile counts longer, never shorter.
+        // A bucket that was charged meanwhile expires later, never sooner.
         body.next_expiry = soonest;
         before - body.len
     }
@@ -436,7 +439,7 @@ impl Segment {
         }
     }
 
-    /// Forgets the bucket at `gap` unless it was taken from meanwhile.
+    /// Drops the bucket at `gap` unless it was charged meanwhile.
     fn remove_spent(&self, body: &mut Body, gap: usize, now: Micros) -> bool {
         let slot = &self.slots[gap];
         let word = slot.lock();
@@ -453,15 +456,15 @@ impl Segment {
         true
     }
 
-    /// Takes the owner of a locked slot away. Those behind it move up where their
-    /// probe allows, so that none ends before its bucket.
+    /// Removes the owner of a locked slot. Those behind it move up where their probes allow it, so
+    /// that no probe ends before its bucket.
     fn close_gap(&self, body: &mut Body, mut gap: usize) {
         let mut at = after(gap);
         while !self.slots[at].word().is_empty() {
             let slot = &self.slots[at];
             let tag = slot.tag();
-            // Its probe passes the gap on its way here, so it may stand there; one that
-            // starts behind the gap must stay, or its probe would not find it.
+            // The owner's probe passes the gap on its way here, so it may move there. An owner
+            // whose probe starts behind the gap must stay, or it would not be found.
             if steps(start(tag), at) >= steps(gap, at) {
                 let word = slot.lock();
                 body.highs[gap] = body.highs[at];
@@ -473,8 +476,9 @@ impl Segment {
         self.slots[gap].vacate();
     }
 
-    /// Buckets that changed since they were last written, or all durable ones.
+    /// Yields the buckets that have changed since they were last written, or all durable ones.
     pub(crate) fn collect_durable(&self, which: Which, mut each: impl FnMut(&Kept)) {
+        // Cleared before the lock is taken: a later change sets it again.
         if which == Which::Dirty && !self.has_dirty.swap(false, Ordering::AcqRel) {
             return;
         }
@@ -497,8 +501,8 @@ impl Segment {
         }
     }
 
-    /// Buckets that no log knows and that still count. Of an id that a slot holds the
-    /// middle bits are not kept: neither the way to a segment nor a tag needs them.
+    /// Yields the buckets that are in no log and still count. The ids of those in slots have zeros
+    /// in the middle: neither the way to a segment nor a tag needs these bits.
     pub(crate) fn collect_volatile(
         &self,
         now: Micros,
@@ -526,7 +530,7 @@ impl Segment {
         }
     }
 
-    /// Marks a durable bucket as not written after all.
+    /// Marks a durable bucket as dirty again that could not be written.
     pub(crate) fn mark_dirty(&self, body: &mut Body, id: Digest) {
         let Some((_, word)) = self.look(id) else {
             return;
@@ -555,12 +559,12 @@ fn place_at(body: &mut Body, slot: &Slot, one: Moved) {
     });
 }
 
-/// Which durable buckets to collect.
+/// Selection of durable buckets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Which {
-    /// Changed ones; they count as written from then on.
+    /// Buckets that have changed; they count as written from then on.
     Dirty,
-    /// Every one.
+    /// All durable buckets.
     All,
 }
 
@@ -588,7 +592,7 @@ impl Body {
             .is_some_and(|kept| kept.family == Durability::Dirty)
     }
 
-    /// Keeps a state in the slab, in the word's own place if it has one.
+    /// Stores a state in the slab, at the word's own index if it has one.
     fn keep(&mut self, word: Word, kept: Kept) -> u16 {
         if let Held::Slab(index) = word.held()
             && let Some(place) = self.slab.get_mut(usize::from(index))

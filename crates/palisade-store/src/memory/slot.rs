@@ -1,12 +1,12 @@
-//! One slot of the table: a tag that says who owns it, and its word.
+//! One slot of the table: a tag that identifies its owner, and its word.
 //!
-//! The tag is the lower half of the owner's id. Together with the bits that led to
-//! the segment, two of ten million buckets are taken for one another with odds of
-//! 3 × 10⁻¹⁰, and as ids are keyed nobody can look for such a pair.
+//! The tag is the lower half of the owner's id. Together with the bits that lead to the segment,
+//! the odds that any two of ten million buckets are mistaken for each other are 3 × 10⁻¹⁰, and
+//! since ids are keyed, nobody can search for such a pair.
 //!
-//! A thread without the segment's lock may look at a slot and swap the word of one
-//! it has recognised. Everything else needs the segment's lock and, on a slot with
-//! an owner, [`Slot::lock`], after which no swap of others succeeds.
+//! A thread without the segment's lock may read a slot, and may swap the word of one that it has
+//! recognised. Everything else needs the segment's lock and, on a slot with an owner,
+//! [`Slot::lock`], after which no swap by another thread succeeds.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -20,7 +20,7 @@ pub(crate) trait Atomic {
     fn new(value: u64) -> Self;
     fn load(&self, order: Ordering) -> u64;
     fn store(&self, value: u64, order: Ordering);
-    /// Acquire and release on success.
+    /// Compare-and-swap, with acquire and release on success.
     fn swap_if(&self, current: u64, new: u64) -> Result<u64, u64>;
 }
 
@@ -46,7 +46,7 @@ impl Atomic for AtomicU64 {
     }
 }
 
-/// The slot. It never lies across two cache lines.
+/// A slot. It never straddles two cache lines.
 #[repr(align(16))]
 pub(crate) struct Slot<A = AtomicU64> {
     tag: A,
@@ -56,11 +56,11 @@ pub(crate) struct Slot<A = AtomicU64> {
 /// A slot as a thread without the lock sees it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Seen {
-    /// No owner: the end of a probe.
+    /// The slot has no owner: the probe ends here.
     Empty,
-    /// Somebody else's.
+    /// The slot belongs to another bucket.
     Other,
-    /// The asked bucket's.
+    /// The slot belongs to the bucket that is looked for.
     Own(Word),
 }
 
@@ -72,17 +72,16 @@ impl<A: Atomic> Slot<A> {
         }
     }
 
-    /// The word, if the tag is the asked one; whether the slot still has an owner is
-    /// for the word to say. The word is read before the owner: as the owner only
-    /// changes while the word is locked or empty, a later [`Slot::swap`] of this word
-    /// succeeds only if the owner was right.
+    /// Returns the word if the tag is `tag`; whether the slot still has an owner is for the word
+    /// to say. The word is read before the tag: as the owner only changes while the word is locked
+    /// or empty, a later [`Slot::swap`] of this word succeeds only if the tag was right.
     #[inline]
     pub(crate) fn word_of(&self, tag: u64) -> Option<Word> {
         let word = Word(self.word.load(Ordering::Acquire));
         (self.tag.load(Ordering::Relaxed) == tag).then_some(word)
     }
 
-    /// Looks at the slot, as [`Slot::word_of`] does.
+    /// Looks at the slot, in the order of [`Slot::word_of`].
     #[inline]
     pub(crate) fn look(&self, tag: u64) -> Seen {
         let word = Word(self.word.load(Ordering::Acquire));
@@ -101,8 +100,8 @@ impl<A: Atomic> Slot<A> {
         self.word.swap_if(seen.0, new.0).is_ok()
     }
 
-    /// Keeps others from swapping the word and returns it. Only under the segment's
-    /// lock, and until [`Slot::unlock`], [`Slot::assign`] or [`Slot::vacate`].
+    /// Keeps other threads from swapping the word, and returns it. Only under the segment's lock,
+    /// and until [`Slot::unlock`], [`Slot::assign`] or [`Slot::vacate`].
     pub(crate) fn lock(&self) -> Word {
         let mut word = Word(self.word.load(Ordering::Acquire));
         loop {
@@ -113,32 +112,32 @@ impl<A: Atomic> Slot<A> {
         }
     }
 
-    /// Ends [`Slot::lock`]: the same owner with this word.
+    /// Ends [`Slot::lock`]: the owner stays, with this word.
     pub(crate) fn unlock(&self, word: Word) {
         self.word.store(word.0, Ordering::Release);
     }
 
-    /// Gives the slot a new owner. Only under the segment's lock, on a slot that is
-    /// empty or locked. `word` says what is held; the generation is the slot's own.
+    /// Gives the slot a new owner. Only under the segment's lock, on a slot that is empty or
+    /// locked. `word` sets the content; the generation is the slot's own.
     pub(crate) fn assign(&self, tag: u64, word: impl FnOnce(Word) -> Word) {
         let generation = Word(self.word.load(Ordering::Relaxed)).next_free();
         self.tag.store(tag, Ordering::Relaxed);
         self.word.store(word(generation).0, Ordering::Release);
     }
 
-    /// Takes the owner away. Only under the segment's lock, on a locked slot.
+    /// Removes the owner. Only under the segment's lock, on a locked slot.
     pub(crate) fn vacate(&self) {
         let generation = Word(self.word.load(Ordering::Relaxed)).next_free();
         self.word.store(generation.0, Ordering::Release);
     }
 
-    /// The word, for a look at its state without intent to change it.
+    /// Reads the word, to look at the state and not to change it.
     pub(crate) fn word(&self) -> Word {
         Word(self.word.load(Ordering::Acquire))
     }
 
-    /// The owner's tag; the last owner's, if there is none. Without the segment's lock
-    /// only a hint.
+    /// Tag of the owner, or of the last one if there is none. Only a hint without the segment's
+    /// lock.
     #[inline]
     pub(crate) fn tag(&self) -> u64 {
         self.tag.load(Ordering::Relaxed)

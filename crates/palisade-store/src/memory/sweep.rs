@@ -1,5 +1,4 @@
-//! A background thread that does one small thing now and then and ends with its
-//! owner.
+//! A background thread that does a small piece of work at intervals, and ends with its owner.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -7,15 +6,15 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
-/// The thread; ends when dropped.
+/// The thread, which ends when this is dropped.
 pub(crate) struct Sweeper {
     ended: Arc<(Mutex<bool>, Condvar)>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Sweeper {
-    /// Calls `turn` every so often until it returns false or the sweeper is dropped.
-    /// Without a thread (the system refuses one) expiry happens on insertion only.
+    /// Calls `turn` every `every` until it returns false or the sweeper is dropped. If the system
+    /// refuses a thread, buckets expire on insertion only.
     pub(crate) fn start(every: Duration, mut turn: impl FnMut() -> bool + Send + 'static) -> Self {
         let ended = Arc::new((Mutex::new(false), Condvar::new()));
         let shared = Arc::clone(&ended);

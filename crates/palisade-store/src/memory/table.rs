@@ -2,11 +2,10 @@
 //! segment. A full segment splits in two, so the table grows in small steps and no
 //! thread ever waits for more than one segment.
 //!
-//! Overflow rule. At most `keys_max` buckets are held. Beyond that a new bucket
-//! takes the place of expired ones, and of idle ones: those that were given back or
-//! reset. Whatever still counts stays, because without it its key would be admitted
-//! anew; above all a bucket that denies. If there is no room, new keys share one
-//! strict bucket per limit, and `overflowed` counts them.
+//! Overflow rule: at most `keys_max` buckets are held. Beyond that a new bucket takes the place of
+//! expired and idle ones (those that were given back or reset). A bucket that still counts stays,
+//! above all one that denies: without it, its key would be admitted anew. If there is no room, new
+//! keys share one strict bucket per limit, and `overflowed` counts them.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -20,9 +19,9 @@ use super::gcra::{self, Pace, Taken};
 use super::overflow::Overflow;
 use super::segment::{Body, Durability, FILL_MAX, Kept, Moved, Origin, Segment};
 
-/// How many segments an insertion at the bound looks through for expired buckets.
+/// Segments that an insertion at the bound searches for expired buckets.
 const SWEEP_AT_BOUND: u32 = 64;
-/// The directory never has more entries than 2 to the power of this.
+/// Largest directory, as a power of 2.
 const BITS_MAX: u32 = 20;
 /// Segments that a large table starts with, as a power of 2.
 const BITS_START: u32 = 1;
@@ -31,12 +30,11 @@ const BITS_START: u32 = 1;
 pub(crate) struct Table {
     pub(super) origin: Origin,
     bits: u32,
-    /// By how much the upper 63 bits of an id are shifted to give its entry in the
-    /// directory.
+    /// Right shift that turns the upper 63 bits of an id into its entry in the directory.
     shift: u32,
     directory: Box<[AtomicU32]>,
     segments: Box<[OnceLock<Box<Segment>>]>,
-    /// How many segments there are.
+    /// Number of segments.
     allocated: AtomicU32,
     cursor: AtomicU32,
     keys_max: u64,
@@ -46,12 +44,12 @@ pub(crate) struct Table {
     pub(super) overflow: Overflow,
 }
 
-/// Whether a new bucket found room.
+/// Whether there is room for a new bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Room {
-    /// Look again: there is some.
+    /// There is room now: try again.
     Made,
-    /// Share the overflow bucket.
+    /// There is no room: use the shared bucket.
     Full,
 }
 
@@ -86,7 +84,7 @@ impl Table {
     /// Number of the segment that `id` leads to now.
     #[inline]
     pub(super) fn route(&self, id: Digest) -> u32 {
-        // In two steps: a directory of one entry needs a shift by all 64 bits, which is
+        // In two steps: with a directory of one entry the shift would be by all 64 bits, which is
         // not a shift.
         let entry = (id.0 >> 65) as u64 >> self.shift;
         self.directory[entry as usize].load(Ordering::Acquire)
@@ -100,8 +98,8 @@ impl Table {
             .map(|segment| &**segment)
     }
 
-    /// Takes from a token bucket in the shortest way. False says nothing but that it
-    /// did not: ask [`Table::take_unlocked`].
+    /// Takes from a token bucket in the shortest way. False does not mean a denial:
+    /// [`Table::take_unlocked`] decides.
     #[inline]
     pub(crate) fn admits(&self, id: Digest, pace: Pace, cost: u32, now: Micros) -> bool {
         let admit = || {
@@ -113,8 +111,8 @@ impl Table {
         admit() == Some(true)
     }
 
-    /// Takes from a token bucket without a lock. `None` if the bucket is new, or
-    /// somebody is working on it: take the lock.
+    /// Takes from a token bucket without a lock. `None` if the bucket is new, if another thread is
+    /// working on it, or if its state does not fit in the word: take the lock.
     pub(crate) fn take_unlocked(
         &self,
         id: Digest,
@@ -130,6 +128,7 @@ impl Table {
             let Taken::Admitted(after) = taken else {
                 return Some(taken);
             };
+            // Fails if another thread was faster: then judge again on what it left.
             if slot.swap(word, word.with_ticks(self.origin.ticks(after)).ok()?) {
                 return Some(taken);
             }
@@ -147,14 +146,14 @@ impl Table {
             .is_ok()
     }
 
-    /// Gives back what was reserved and not used.
+    /// Returns room that was reserved and not used.
     pub(super) fn release(&self, count: u64) {
         if count > 0 {
             self.tracked.fetch_sub(count, Ordering::AcqRel);
         }
     }
 
-    /// Makes room for `count` buckets where `id` leads to.
+    /// Makes room for `count` buckets in the segment of `id`.
     pub(super) fn make_room(&self, id: Digest, count: usize, now: Micros) -> Room {
         let number = self.route(id);
         let Some(segment) = self.segment(number) else {
@@ -162,7 +161,7 @@ impl Table {
         };
         let is_at_bound = || self.tracked.load(Ordering::Acquire) + count as u64 > self.keys_max;
         let mut body = segment.lock();
-        // Split by somebody else before the lock was had: that made room.
+        // Another thread split the segment before this one had the lock: that made room.
         if self.route(id) != number {
             return Room::Made;
         }
@@ -171,6 +170,7 @@ impl Table {
             self.drop_spent(segment, &mut body, now);
         }
         if is_full(&body) {
+            // The directory has no further bit to split by.
             if body.depth == self.bits {
                 return Room::Full;
             }
@@ -178,6 +178,7 @@ impl Table {
         }
         drop(body);
         if is_at_bound() {
+            // After the lock is released: this takes the locks of other segments.
             self.sweep_some(SWEEP_AT_BOUND, now);
         }
         if is_at_bound() {
@@ -196,8 +197,8 @@ impl Table {
     fn split(&self, segment: &Segment, number: u32, body: &mut Body) {
         let new = self.allocated.fetch_add(1, Ordering::AcqRel);
         let depth = body.depth + 1;
-        // The half of the directory's entries that led here and will lead to the new
-        // segment: those with the next bit of the id set.
+        // Half of the directory's entries for this segment will lead to the new one: those with
+        // the next bit of the id set.
         let span = 1 << (self.bits - depth);
         let first = body.first + span;
         let Some(place) = self.segments.get(new as usize) else {
@@ -229,14 +230,14 @@ impl Table {
             let Some(segment) = self.segment(number) else {
                 continue;
             };
-            // One that is in use is left to the next round: a sweep must hold up nobody.
+            // A segment in use is left for the next round: a sweep must not hold up anybody.
             if let Some(mut body) = segment.try_lock() {
                 self.drop_spent(segment, &mut body, now);
             }
         }
     }
 
-    /// How many segments there are.
+    /// Number of segments.
     pub(crate) fn allocated(&self) -> u32 {
         let all = u32::try_from(self.segments.len()).unwrap_or(u32::MAX);
         self.allocated.load(Ordering::Acquire).min(all)
@@ -246,7 +247,7 @@ impl Table {
         self.tracked.load(Ordering::Relaxed)
     }
 
-    /// How much of what it may hold it holds, in percent.
+    /// Fill level of the table, in percent.
     pub(crate) fn used_percent(&self) -> u64 {
         self.tracked() * 100 / self.keys_max.max(1)
     }
@@ -259,7 +260,7 @@ impl Table {
         self.evictions.load(Ordering::Relaxed)
     }
 
-    /// Brings a bucket back from a file, or takes it away.
+    /// Restores a bucket from a file, or removes it.
     pub(crate) fn restore(
         &self,
         id: Digest,
@@ -298,21 +299,21 @@ impl Table {
             }
             drop(body);
             if self.make_room(kept.id, 1, now) == Room::Full {
-                // The bound is lower than what was held before.
+                // The bound is lower than the number of buckets that were held before.
                 self.evictions.fetch_add(1, Ordering::Relaxed);
                 return;
             }
         }
     }
 
-    /// Marks a durable bucket as not written after all.
+    /// Marks a durable bucket as dirty again that could not be written.
     pub(crate) fn mark_dirty(&self, id: Digest) {
         if let Some((segment, mut body)) = self.lock(id) {
             segment.mark_dirty(&mut body, id);
         }
     }
 
-    /// Every segment there is.
+    /// All segments.
     pub(crate) fn all_segments(&self) -> impl Iterator<Item = &Segment> {
         (0..self.allocated()).filter_map(|number| self.segment(number))
     }

@@ -5,11 +5,10 @@
 //! | 63–58 | generation: changes whenever the slot gets another owner or place |
 //! | 57–0 | a token bucket's arrival time in ticks after the table's origin, or a special value |
 //!
-//! 2⁵⁸ ticks are 814 days: an arrival time beyond them lives in the slab like the
-//! states of the other algorithms. The generation keeps a thread that read a word,
-//! was suspended, and found the slot with a new owner from charging the wrong
-//! bucket: the word would have to return to the same tick of 2⁻¹² µs after exactly
-//! 64 changes of owner.
+//! 2⁵⁸ ticks are 814 days: a later arrival time is kept in the slab, like the states of the other
+//! algorithms. The generation keeps a thread that read a word, was suspended, and found the slot
+//! with a new owner from charging the wrong bucket: the word would have to return to the same tick
+//! of 2⁻¹² µs after exactly 64 changes of owner.
 
 /// Bits of an arrival time or special value.
 pub(crate) const VALUE_BITS: u32 = 58;
@@ -26,14 +25,14 @@ const SLAB_FIRST: u64 = SLAB_LAST - u16::MAX as u64;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Word(pub(crate) u64);
 
-/// What a word holds.
+/// Content of a word.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Held {
     /// The slot has no owner.
     Empty,
-    /// Somebody who holds the segment's lock works on it.
+    /// A thread that holds the segment's lock is working on the slot.
     Locked,
-    /// A token bucket.
+    /// Arrival time of a token bucket, in ticks after the table's origin.
     Ticks(u64),
     /// The state is in the segment's slab, at this index.
     Slab(u16),
@@ -56,7 +55,7 @@ impl Word {
         }
     }
 
-    /// A token bucket's arrival time, if that is what it holds.
+    /// Arrival time of a token bucket, if the word holds one.
     #[inline]
     pub(crate) const fn ticks(self) -> Option<u64> {
         let value = self.0 & VALUE;
@@ -71,7 +70,7 @@ impl Word {
         self.0 & VALUE == EMPTY
     }
 
-    /// The same bucket with another arrival time.
+    /// Word of this bucket with another arrival time.
     pub(crate) const fn with_ticks(self, ticks: u64) -> Result<Self, TooFar> {
         if ticks >= SLAB_FIRST {
             return Err(TooFar);
@@ -87,12 +86,12 @@ impl Word {
         self.with_value(LOCKED)
     }
 
-    /// What `other` holds, in this word's generation.
+    /// Word with the content of `other`, in this word's generation.
     pub(crate) const fn holding(self, other: Self) -> Self {
         self.with_value(other.0 & VALUE)
     }
 
-    /// An ownerless word of the next generation.
+    /// Word without an owner, of the next generation.
     pub(crate) const fn next_free(self) -> Self {
         Self((self.0 & GENERATION).wrapping_add(GENERATION_ONE) | EMPTY)
     }

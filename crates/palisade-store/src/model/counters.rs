@@ -1,9 +1,9 @@
-//! One bucket's arithmetic in the plainest way: a list of hits, water that drains, a
-//! count per window. Of a limit only its figures are taken; nothing here is shared with
-//! the stores that are compared with it.
+//! The arithmetic of one bucket in its plainest form: a list of hits, water that drains, a count
+//! per window. It takes only the numbers of a limit; nothing here is shared with the stores that
+//! are compared with it.
 //!
-//! Where the stores keep one word, this keeps the whole story as long as it matters;
-//! where they saturate (time ends after 2⁶⁴ ticks), this says so in one place.
+//! Where the stores keep one word, this keeps everything that still matters; where they saturate
+//! (time ends after 2⁶⁴ ticks), this says so in one place.
 
 use palisade_core::limit::{Algorithm, BucketSpec, Reading, Window};
 use palisade_core::time::{DAY, Micros};
@@ -14,16 +14,16 @@ const TICKS: u128 = 4096;
 const END_OF_TIME: u128 = u64::MAX as u128;
 const NEVER: Micros = Micros(u64::MAX);
 
-/// What a bucket remembers.
+/// Memory of a bucket.
 #[derive(Clone, Debug, Default)]
 pub(super) enum Memory {
     #[default]
     Nothing,
-    /// The instant that each hit counts from, and how many they are; oldest first.
+    /// Instants that hits count from, each with their number; oldest first.
     Hits(Vec<(u64, u64)>),
-    /// So much water at that instant.
+    /// The water at an instant.
     Water { at: u64, ticks: u128 },
-    /// Used in the aligned window that starts there.
+    /// Amount used in the aligned window that starts here.
     Window { start: u64, used: u64 },
 }
 
@@ -48,7 +48,7 @@ pub(super) fn wait(memory: &Memory, spec: &BucketSpec, now: Micros, cost: u32) -
     }
 }
 
-/// Uses that lie in the future count as of now.
+/// Counts uses that lie in the future as of now.
 pub(super) fn pull_to_now(memory: &mut Memory, spec: &BucketSpec, now: Micros) {
     match memory {
         Memory::Nothing => {}
@@ -97,7 +97,7 @@ pub(super) fn take(memory: &mut Memory, spec: &BucketSpec, now: Micros, cost: u3
     }
 }
 
-/// Takes `cost` out again, of hits the oldest.
+/// Takes `cost` out again; of hits the oldest.
 pub(super) fn give_back(memory: &mut Memory, spec: &BucketSpec, now: Micros, cost: u32) {
     carry_over(memory, spec, now);
     let mut left = u64::from(cost);
@@ -126,8 +126,7 @@ pub(super) fn give_back(memory: &mut Memory, spec: &BucketSpec, now: Micros, cos
     }
 }
 
-/// Takes `cost` out again that was taken at `at`, as far as it is still there
-/// (L-GIVE-BACK).
+/// Takes out `cost` that was taken at `at`, as far as it is still there (L-GIVE-BACK).
 pub(super) fn give_back_taken(
     memory: &mut Memory,
     spec: &BucketSpec,
@@ -172,7 +171,7 @@ pub(super) fn read(memory: &Memory, spec: &BucketSpec, now: Micros, cost: u32) -
     }
 }
 
-/// What is used, and when nothing will be.
+/// Amount used, and when it will be zero.
 fn used(memory: &Memory, spec: &BucketSpec, now: Micros) -> (u64, Micros) {
     match memory {
         Memory::Nothing => (0, now),
@@ -196,7 +195,7 @@ fn used(memory: &Memory, spec: &BucketSpec, now: Micros) -> (u64, Micros) {
     }
 }
 
-/// A limit that counts in another way from now on keeps what was used, as if it were
+/// Converts the memory of a limit that counts in another way from now on: what was used counts as
 /// used now.
 fn carry_over(memory: &mut Memory, spec: &BucketSpec, now: Micros) {
     let is_its_own = match (spec.algorithm(), &*memory) {
@@ -217,8 +216,8 @@ fn carry_over(memory: &mut Memory, spec: &BucketSpec, now: Micros) {
 
 // ------------------------------------------------------------------- hits
 
-/// The instant a hit of now counts from: on the wheel the last of its slot, and a
-/// window has 64 slots.
+/// Instant that a hit of now counts from: on the wheel the last of its slot, of which a window has
+/// 64.
 fn counts_from(spec: &BucketSpec, now: Micros) -> u64 {
     if spec.algorithm() != Algorithm::SlidingWheel {
         return now.0;
@@ -239,7 +238,7 @@ fn live_hits(memory: &Memory, spec: &BucketSpec, now: Micros) -> Vec<(u64, u64)>
     live.copied().collect()
 }
 
-/// Tries now and every instant at which a hit leaves.
+/// Tries now, and every instant at which a hit leaves the window.
 fn wait_for_hits(hits: &[(u64, u64)], spec: &BucketSpec, now: Micros, cost: u64) -> Option<Micros> {
     let fits_at = |at: &Micros| {
         let live = hits.iter().filter(|(hit, _)| is_live(spec, *hit, *at));
@@ -254,7 +253,7 @@ fn wait_for_hits(hits: &[(u64, u64)], spec: &BucketSpec, now: Micros, cost: u64)
 
 // ------------------------------------------------------------------ water
 
-/// Ticks of water that one token is: the window's over its limit, rounded up.
+/// Ticks of water per token: those of the window over the limit, rounded up.
 fn interval(spec: &BucketSpec) -> u128 {
     let exact = (u128::from(spec.window_us()) * TICKS).div_ceil(u128::from(spec.limit()));
     // A limit that was never a token bucket may have figures too large for one.
@@ -282,8 +281,8 @@ fn poured(memory: &Memory, spec: &BucketSpec, now: Micros, cost: u64) -> u128 {
     after.min(END_OF_TIME.saturating_sub(u128::from(now.0) * TICKS))
 }
 
-/// What is left now of so much water at that instant. Of one that lies in the future, by a
-/// clock that stepped back, there is more.
+/// Water that is left now of `ticks` at `at`. If `at` lies in the future, because the clock
+/// stepped back, there is more.
 fn level(at: u64, ticks: u128, now: Micros) -> u128 {
     let ahead = u128::from(at.saturating_sub(now.0)) * TICKS;
     (ticks + ahead).saturating_sub(u128::from(now.0.saturating_sub(at)) * TICKS)
@@ -297,7 +296,7 @@ fn later(now: Micros, ticks: u128) -> Micros {
 
 // ---------------------------------------------------------------- windows
 
-/// The window that counts now, and what is used in it.
+/// The window that counts now, and the amount used in it.
 fn window_at(spec: &BucketSpec, start: u64, used: u64, now: Micros) -> (u64, u64) {
     let current = window_start(spec, now);
     if current > start {
@@ -340,7 +339,7 @@ fn month(day: u64) -> (u64, u64) {
     }
 }
 
-/// The same of its calendar year.
+/// The first day of a day's calendar year and of the next one, counted from 1970.
 fn year(day: u64) -> (u64, u64) {
     let (mut year, mut first) = (1970_u64, 0);
     loop {

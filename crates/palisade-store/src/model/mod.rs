@@ -1,6 +1,6 @@
-//! The oracle: what a store has to answer, in the plainest code that can be written.
-//! One lock, one map, `counters` of its own. Other stores are compared with it, so it
-//! shares no arithmetic with any of them; simulations run on it.
+//! The oracle: the answers that a store has to give, in the plainest code that can be written. One
+//! lock, one map, and `counters` of its own. Other stores are compared with it, so it shares no
+//! arithmetic with any of them; simulations run on it.
 
 mod counters;
 
@@ -21,8 +21,8 @@ use crate::{
 };
 use counters::Memory;
 
-/// The reference store. It forgets nothing but what has expired, and is bounded by
-/// its users: do not serve with it.
+/// The reference store. It forgets nothing but what has expired, and only its users bound its
+/// size: not for production.
 pub struct ModelStore<C> {
     clock: C,
     inner: Mutex<Inner>,
@@ -62,8 +62,8 @@ impl<C: Clock> ModelStore<C> {
     }
 }
 
-/// What earlier charges of a plan and this one take from its bucket: a bucket that a
-/// plan has twice is judged on both.
+/// Cost of a charge together with earlier charges on the same bucket: a bucket that a plan has
+/// twice is judged on both.
 fn cost_with_earlier(charges: &[Charge<'_>], at: usize) -> u32 {
     let same = charges[..=at].iter().filter(|c| c.id == charges[at].id);
     same.fold(0, |sum, charge| charge.cost.saturating_add(sum))
@@ -74,7 +74,7 @@ impl Inner {
         self.buckets.get(&id).cloned().unwrap_or_default()
     }
 
-    /// L-ATOMIC: every bucket is judged as it was found, then all are taken from or none.
+    /// L-ATOMIC: judges every bucket as it was found, then takes from all or from none.
     fn charge(&mut self, charges: &[Charge<'_>], take: Take, now: Micros) -> Charged {
         let costs: Vec<u32> = (0..charges.len())
             .map(|at| cost_with_earlier(charges, at))
@@ -107,7 +107,7 @@ impl Inner {
         }
     }
 
-    /// Changes one bucket after the other; only time takes a bucket away.
+    /// Changes one bucket after the other; none is removed.
     fn change<'c, 'p: 'c>(
         &mut self,
         charges: impl Iterator<Item = &'c Charge<'p>>,

@@ -1,4 +1,4 @@
-//! Decisions as the arrays that `palisade.decide` takes, and its answer taken apart.
+//! Decisions as the arrays that `palisade.decide` takes, and its answer as readings.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
@@ -20,14 +20,13 @@ pub(super) const DECIDE: &str = "SELECT * FROM palisade.decide(\
 pub(super) const GIVE_BACK: &str = "SELECT * FROM palisade.give_back(\
     $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)";
 
-/// Added to what happens on excess where an earlier charge of the decision has the same
-/// bucket.
+/// Added to the code of `on_exceed` where an earlier charge of the decision has the same bucket.
 const REPEATED: i16 = 4;
 
 /// Places of [`Known`]: two mebibytes.
 const KNOWN_PLACES: usize = 1 << 18;
 
-/// What is asked of the buckets.
+/// Operation on the buckets of a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Op {
     Consume = 0,
@@ -36,7 +35,7 @@ pub(super) enum Op {
     Reset = 3,
 }
 
-/// One decision, freed of the policy that it came from.
+/// One decision, independent of the policy that it came from.
 pub(super) struct Ask {
     pub(super) op: Op,
     pub(super) charges: Vec<Bucket>,
@@ -64,7 +63,7 @@ impl Ask {
     }
 }
 
-/// The arguments of one call, named as in the function.
+/// Arguments of one call, named as in the SQL function.
 #[derive(Default)]
 pub(super) struct Batch<'a> {
     now: Option<i64>,
@@ -97,7 +96,7 @@ impl<'a> Batch<'a> {
                 .collect(),
             ..Self::default()
         };
-        // The order in which rows are locked, on every node.
+        // Rows are locked in this order, on every node.
         batch.keys.sort_unstable();
         batch.keys.dedup();
         batch.need = vec![false; batch.keys.len()];
@@ -106,15 +105,15 @@ impl<'a> Batch<'a> {
         batch
     }
 
-    /// Leaves out the making of buckets that were there a moment ago. If one is not,
-    /// the server says so and nothing is done.
+    /// Skips the creation of buckets that existed a moment ago. If one does not exist, the server
+    /// says so and nothing is done.
     pub(super) fn trust(&mut self, known: &Known) {
         for (key, create) in self.keys.iter().zip(&mut self.create) {
             *create &= !known.has(key);
         }
     }
 
-    /// The buckets that exist now.
+    /// Remembers the buckets that exist now.
     pub(super) fn confirm(&self, known: &Known) {
         let needed = self.keys.iter().zip(&self.need);
         needed
@@ -194,8 +193,8 @@ impl<'a> Batch<'a> {
     }
 }
 
-/// Buckets that were seen lately, as far as a small table can tell: one hash per
-/// place, the last one stays.
+/// Buckets that were seen lately, in a small table that may forget some: one hash per place, of
+/// which the last one stays.
 pub(super) struct Known {
     places: Vec<AtomicU64>,
     hasher: RandomState,
@@ -210,6 +209,7 @@ impl Known {
     }
 
     fn place(&self, key: &str) -> (u64, Option<&AtomicU64>) {
+        // Never 0, which stands for an empty place.
         let hash = self.hasher.hash_one(key) | 1;
         let index = usize::try_from(hash >> 40).unwrap_or(0) % KNOWN_PLACES;
         (hash, self.places.get(index))
@@ -299,7 +299,8 @@ fn odd() -> StoreError {
     StoreError::Corrupt("a decision of another shape".to_owned())
 }
 
-/// Times and spans are far below 2⁶³ µs; what is not is the end of time.
+/// A number as Postgres holds it. Times and spans are far below 2⁶³ µs; a larger one is the end of
+/// time.
 pub(super) fn signed(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }

@@ -1,4 +1,4 @@
-//! Where the server is and how hard it may be asked.
+//! Address of the server, and bounds on its use.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -11,23 +11,23 @@ use crate::{CONNECT_TIMEOUT_DEFAULT, DEADLINE_DEFAULT, StoreError};
 /// Whether a store may change the schema when it starts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SchemaPolicy {
-    /// The schema must be there: `palisade migrate` made it.
+    /// The schema must exist: `palisade migrate` creates it.
     #[default]
     Require,
-    /// It is made or brought up to date.
+    /// The schema is created or brought up to date.
     Migrate,
 }
 
-/// How expired rows are removed.
+/// Settings for the removal of expired rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sweep {
     /// Pause between two steps; a hundredth of it while there is much to remove.
     pub pause: Duration,
-    /// Rows looked at in a step.
+    /// Rows that one step examines.
     pub step: u32,
 }
 
-/// Why a store could not be started.
+/// Reason why a store could not be started.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StartError {
     /// The address cannot be used.
@@ -41,9 +41,9 @@ pub enum StartError {
         "the Postgres schema is at version {found}, {wanted} is needed; run `palisade migrate`"
     )]
     SchemaOld {
-        /// What is there; 0 if nothing is.
+        /// Version that was found; 0 if there is none.
         found: u32,
-        /// What this version needs.
+        /// Version that this code needs.
         wanted: u32,
     },
     /// The schema belongs to a later version.
@@ -51,15 +51,15 @@ pub enum StartError {
         "the Postgres schema is at version {found}, newer than the {wanted} known here; upgrade this node"
     )]
     SchemaNew {
-        /// What is there.
+        /// Version that was found.
         found: u32,
-        /// What this version knows.
+        /// Newest version that this code knows.
         wanted: u32,
     },
     /// The server is older than Postgres 15.
     #[error("Postgres 15 or later is needed")]
     ServerOld,
-    /// Each transaction may have another session of the server.
+    /// Each transaction may run in another session of the server.
     #[error("{}", super::error::POOLED)]
     Pooled,
     /// The server could not be asked.
@@ -67,21 +67,20 @@ pub enum StartError {
     Store(#[from] StoreError),
 }
 
-/// How a [`super::PostgresStore`] reaches its server. Holds the password: it has no
-/// `Debug`.
+/// Configuration of a [`super::PostgresStore`]. Holds the password: it has no `Debug`.
 #[derive(Clone)]
 pub struct PostgresConfig {
     pub(super) address: Address,
-    /// The longest a call may take, the wait for a connection included.
+    /// Longest time that a call may take, including its wait for a connection.
     pub deadline: Duration,
-    /// The longest that making a connection may take. Calls do not wait for all of it: a
-    /// connection that takes longer than their deadline serves those that come after it.
+    /// Longest time that making a connection may take. Calls do not wait for all of it: a
+    /// connection that takes longer than their deadline serves later calls.
     pub connect_timeout: Duration,
-    /// Connections held at most.
+    /// Most connections.
     pub connections: usize,
-    /// Of those, how many decide at the same time.
+    /// Most connections that make decisions at the same time.
     pub lanes: usize,
-    /// Decisions in one transaction at most.
+    /// Most decisions in one transaction.
     pub batch_max: usize,
     /// Decisions that may wait; more are refused as exhausted.
     pub queue_max: usize,
@@ -125,8 +124,8 @@ impl PostgresConfig {
         })
     }
 
-    /// Hosts and ports, for logs; nothing of user and password. An address that could be read
-    /// in another way shows nothing: a password with a slash in it must not pass for a host.
+    /// Hosts and ports, for logs; nothing of user and password. An address that could be read in
+    /// another way shows nothing: a password with a slash in it must not pass for a host.
     #[must_use]
     pub fn hosts(&self) -> String {
         let name = self.address.get_dbname().unwrap_or_default();
@@ -145,8 +144,8 @@ impl PostgresConfig {
         shown.join(",")
     }
 
-    /// Whether the connection is encrypted: asked for, or to another machine and not
-    /// declined with `sslmode=disable`.
+    /// Whether connections are encrypted: if the address asks for it, or if the server is another
+    /// machine and the address does not say `sslmode=disable`.
     pub(super) fn wants_tls(&self) -> bool {
         match self.address.get_ssl_mode() {
             SslMode::Disable => false,

@@ -1,5 +1,5 @@
-//! Connections: made with the session's settings, counted, and thrown away when a
-//! call on them was not finished.
+//! Connections: opened with the session's settings, counted, and closed if a call on them was not
+//! finished.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -21,13 +21,14 @@ use super::error;
 use super::tls::Tls;
 use crate::StoreError;
 
-/// A whole registry, a page of records or a sweep may take longer than a decision.
+/// Deadline of calls that may take longer than a decision: a whole registry, a page of records, a
+/// sweep.
 const DEADLINE_BULK: Duration = Duration::from_secs(5);
 
-/// The longest a start waits for the server.
+/// Longest time that a start waits for the server.
 const DEADLINE_START: Duration = Duration::from_secs(10);
 
-/// Where a call is, for the one who has waited long enough.
+/// Stage of a call, which decides the error at its deadline.
 #[derive(Debug, Default)]
 pub(super) struct Phase(AtomicU8);
 
@@ -44,7 +45,7 @@ impl Phase {
         self.0.store(CONNECTING, Ordering::Release);
     }
 
-    /// What it means that the deadline came now.
+    /// Error of a call whose deadline has come now.
     pub(super) fn too_late(&self) -> StoreError {
         match self.0.load(Ordering::Acquire) {
             WAITING => error::no_connection_free(),
@@ -93,7 +94,7 @@ impl Connections {
         })
     }
 
-    /// A connection of its own, outside the pool and its statement time-out.
+    /// Opens a connection outside the pool, without the pool's statement time-out.
     pub(super) async fn unpooled(config: &PostgresConfig) -> Result<Unpooled, StartError> {
         let connector = Connector {
             tls: Tls::of(config)?,
@@ -108,13 +109,13 @@ impl Connections {
         Ok(Unpooled { client, task })
     }
 
-    /// Fails now if TLS is wanted and could not be had later.
+    /// Fails if TLS is wanted and could not be set up later.
     pub(super) fn check_tls(config: &PostgresConfig) -> Result<(), StartError> {
         Tls::of(config).map(drop)
     }
 
-    /// Takes a connection. Waiting for one and making one are told apart, so that a
-    /// deadline that strikes here is named for what it is.
+    /// Takes a connection. Waiting for one and making one are told apart, so that the error at a
+    /// deadline names the true cause.
     pub(super) async fn checkout(&self, phases: &[&Phase]) -> Result<Checkout, StoreError> {
         let permit = self.permit(phases).await;
         let permit = permit.map_err(|_| error::no_connection_free())?;
@@ -133,8 +134,8 @@ impl Connections {
         if let Ok(permit) = permits.try_acquire_owned() {
             return Ok(permit);
         }
-        // Permits are out for connections that are not there yet: it is the server that is
-        // waited for, not another call.
+        // Permits are held by connections that are still being made: the wait is for the server,
+        // not for another call.
         let status = self.pool.status();
         if status.size < status.max_size {
             phases.iter().for_each(|phase| phase.connecting());
@@ -142,8 +143,8 @@ impl Connections {
         Arc::clone(&self.permits).acquire_owned().await
     }
 
-    /// An idle connection is there at once. A new one is made by a task of its own, with its
-    /// permit: who waits for it may leave at its deadline, and the next call finds it made.
+    /// An idle connection is returned at once. A new one is made in a task of its own, with its
+    /// permit: a caller may give up at its deadline, and the next call finds the connection made.
     async fn connection(
         &self,
         permit: OwnedSemaphorePermit,
@@ -157,7 +158,7 @@ impl Connections {
         made.unwrap_or(Err(PoolError::Closed))
     }
 
-    /// Makes a connection on the calling thread and has it know these statements.
+    /// Makes a connection on the calling thread, and prepares these statements on it.
     pub(super) async fn connect(&self, statements: &[&str]) -> Result<(), StoreError> {
         let phase = Phase::default();
         let made = async {
@@ -184,8 +185,8 @@ impl Connections {
         self.query_within(self.deadline, sql, params).await
     }
 
-    /// The same for a statement whose work grows with the data: it has a deadline of
-    /// its own, in one round trip all the same.
+    /// Like [`Connections::query`], for a statement whose work grows with the data: it has a
+    /// deadline of its own, and still takes one round trip.
     pub(super) async fn query_in_bulk(
         &self,
         sql: &str,
@@ -218,8 +219,8 @@ impl Connections {
     }
 }
 
-/// A connection in use. Dropped in the middle of a call it is closed: its answer
-/// would otherwise be the next caller's wait.
+/// A connection in use. If it is dropped during a call, it is closed: otherwise the next caller
+/// would wait for the old answer.
 pub(super) struct Checkout {
     object: Option<Object>,
     call: Call,
@@ -316,7 +317,8 @@ struct Connector {
 }
 
 impl Connector {
-    /// The server's address: encrypted or not, never one for want of the other.
+    /// The server's address, with encryption required or disabled: it is never a matter of what
+    /// the server offers.
     fn address(&self, config: &PostgresConfig) -> Address {
         let mut address = config.address.clone();
         address.ssl_mode(match self.tls.is_wanted() {
@@ -326,9 +328,9 @@ impl Connector {
         address
     }
 
-    /// Boxed, so that the whole of connecting is compiled once, and here.
+    /// Boxed, so that the code of connecting is compiled only once, in this crate.
     fn open(&self, address: Address) -> Opening<'_> {
-        // What breaks a connection is reported to its callers; the task has no more to say.
+        // Errors that break a connection reach its callers; the task need not report them.
         Box::pin(async move {
             let (client, connection) = address.connect(self.tls.clone()).await?;
             Ok((client, tokio::spawn(async { drop(connection.await) })))

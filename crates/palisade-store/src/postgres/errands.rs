@@ -1,5 +1,5 @@
-//! A connection for work beside decisions: policies that are read, audits that are
-//! written. It has nothing to do with the store's own.
+//! A connection for work other than decisions: reading policies, writing audits. It is separate
+//! from the store's own connections.
 
 use futures_util::future::BoxFuture;
 use tokio::sync::Mutex;
@@ -48,7 +48,7 @@ impl Errands {
 
     async fn run(&self, sql: &str, params: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>, StoreError> {
         let mut held = self.held.lock().await;
-        // Taken out: a call that is not finished takes its connection along.
+        // Taken out, so that a call that is cancelled drops its connection.
         let connection = match held.take().filter(|held| !held.client.is_closed()) {
             Some(connection) => connection,
             None => self.connect().await?,

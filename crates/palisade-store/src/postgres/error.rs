@@ -1,5 +1,5 @@
-//! What the server's errors mean. Messages carry no address, key or value: only
-//! the class of the failure.
+//! Translates the server's errors. Messages carry no address, key or value: only the class of the
+//! failure.
 
 use deadpool_postgres::{PoolError, TimeoutType};
 use tokio_postgres::Error;
@@ -7,11 +7,11 @@ use tokio_postgres::error::SqlState;
 
 use crate::StoreError;
 
-/// Why an address cannot be used behind which every transaction may have another session.
+/// Reason why an address cannot be used behind which every transaction may run in another session.
 pub(super) const POOLED: &str = "the address leads to a connection pooler that gives each \
      transaction another session; use session pooling, or the server's own address";
 
-/// A transaction that lost against another and left nothing behind.
+/// True for a transaction that lost against another one and left nothing behind.
 pub(super) fn may_be_repeated(error: &Error) -> bool {
     error.code().is_some_and(|code| {
         [
@@ -84,7 +84,8 @@ fn of_state(code: &SqlState) -> StoreError {
         ("42" | "3F", code) if *code == SqlState::INSUFFICIENT_PRIVILEGE => {
             unreachable("the role lacks a privilege on the schema `palisade`")
         }
-        // Between two transactions a prepared statement has gone, or another's is there.
+        // A prepared statement has vanished between two transactions, or another client's is
+        // there.
         (_, code)
             if *code == SqlState::INVALID_SQL_STATEMENT_NAME
                 || *code == SqlState::DUPLICATE_PSTATEMENT =>

@@ -1,4 +1,4 @@
-//! Returns: one statement, beside the lanes, for they are few.
+//! Returns: a statement of their own, outside the lanes, because they are few.
 
 use palisade_core::plan::Charge;
 use palisade_core::time::Micros;
@@ -16,7 +16,7 @@ impl Connections {
     ) -> Result<Charged, StoreError> {
         let charges: Vec<Charge<'_>> = taken.iter().map(|taken| taken.charge.clone()).collect();
         let taken_at: Vec<i64> = taken.iter().map(|taken| signed(taken.at.0)).collect();
-        // What is left is told as a peek tells it.
+        // What is left is read as for a peek.
         let ask = Ask::new(Op::Peek, &charges);
         let batch = Batch::new(std::iter::once(&ask), now);
         let mut params: Vec<&(dyn ToSql + Sync)> = batch.params().to_vec();

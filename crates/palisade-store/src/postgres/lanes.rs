@@ -1,5 +1,5 @@
-//! The queue that gathers decisions. A lone one goes at once; those that come while
-//! every lane is busy go together, in one transaction, when one comes free.
+//! The queue that collects decisions. A lone decision is sent at once; those that come while every
+//! lane is busy are sent together, in one transaction, when a lane is free.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::{Charged, StoreError};
 /// Buckets in one transaction at most.
 const CHARGES_MAX: usize = 1_024;
 
-/// A transaction that lost against expiry is repeated this often.
+/// Attempts at a transaction that loses against expiry.
 const ATTEMPTS_MAX: usize = 4;
 
 struct Job {
@@ -64,7 +64,7 @@ impl Lanes {
         self.queue.lock().jobs.len()
     }
 
-    /// Decides, together with whatever else waits.
+    /// Makes a decision, together with others that wait.
     pub(super) async fn decide(self: &Arc<Self>, ask: Ask) -> Result<Charged, StoreError> {
         let phase = Arc::new(Phase::default());
         let (answer, answered) = oneshot::channel();
@@ -89,14 +89,15 @@ impl Lanes {
         if queue.lanes < self.lanes_max {
             queue.lanes += 1;
             drop(queue);
-            // A task of its own: a caller that goes away must not take others with it.
+            // In a task of its own: a caller that gives up must not cancel the decisions of
+            // others.
             tokio::spawn(Arc::clone(self).lane());
         }
         Ok(())
     }
 
-    /// The next jobs that someone still waits for. Without any the lane is given
-    /// up under the same lock, so that the next job starts another.
+    /// Takes the next jobs whose callers still wait. Without any, the lane ends under the same
+    /// lock, so that the next job starts another.
     fn take(&self) -> Option<Vec<Job>> {
         let mut queue = self.queue.lock();
         let mut taken = Vec::new();
@@ -127,6 +128,8 @@ impl Lanes {
             let mut held = self.connections.checkout(&phases).await?;
             for attempt in 1.. {
                 let mut batch = Batch::new(jobs.iter().map(|job| &job.ask), self.now());
+                // A repeated transaction trusts nothing: expiry may have removed the buckets that
+                // were known.
                 if attempt == 1 {
                     batch.trust(&self.known);
                 }
@@ -162,7 +165,7 @@ impl Lanes {
                     Ok(answers) => answers.next(&job.ask),
                     Err(error) => Err(error.clone()),
                 };
-                // Whoever asked may have left at its deadline.
+                // The caller may have given up at its deadline.
                 let _ = job.answer.send(answer);
             }
         }

@@ -52,7 +52,7 @@ pub struct PostgresStore {
 }
 
 impl PostgresStore {
-    /// Connects, and makes sure of the schema as the configuration says.
+    /// Connects, and checks or updates the schema as the configuration says.
     ///
     /// # Errors
     /// [`StartError`]: the server cannot be reached, or its schema is not the one

@@ -44,7 +44,7 @@ fn first(rows: &[Row]) -> Result<&Row, StoreError> {
 }
 
 impl Connections {
-    /// Writes, and answers with the clock.
+    /// Writes a row, and answers with the clock.
     pub(super) async fn probe(&self, now: Option<i64>) -> Result<Micros, StoreError> {
         let rows = self.query(PROBE, &[&now]).await?;
         column(first(&rows)?, 0).map(unsigned)
@@ -60,7 +60,7 @@ impl Connections {
         let digests: Vec<&[u8]> = digests.iter().map(<[u8; 16]>::as_slice).collect();
         let rows = self.query(LOAD, &[&now, &kinds, &digests]).await?;
         let row = first(&rows)?;
-        // No keys give no arrays.
+        // Without keys, the arrays are NULL.
         let revisions: Option<Vec<Option<i64>>> = column(row, 1)?;
         let bodies: Option<Vec<Option<Vec<u8>>>> = column(row, 2)?;
         let records = revisions
@@ -84,7 +84,7 @@ impl Connections {
         writes: &[RecordWrite],
     ) -> Result<Commit, StoreError> {
         let mut writes: Vec<&RecordWrite> = writes.iter().collect();
-        // The order in which rows are locked, on every node.
+        // Rows are locked in this order, on every node.
         writes.sort_unstable_by_key(|write| (write.key.kind.code(), write.key.digest));
         let kinds: Vec<i16> = writes
             .iter()
@@ -134,10 +134,11 @@ impl Connections {
         cursor: Option<&str>,
         count_max: usize,
     ) -> Result<RecordPage, StoreError> {
-        // No digest is shorter than the empty one.
+        // The empty one sorts before every digest.
         let after = cursor
             .and_then(Digest::from_hex)
             .map_or(Vec::new(), |digest| digest.to_bytes().to_vec());
+        // One more than a page holds, to learn whether there is another page.
         let limit = i64::try_from(count_max).unwrap_or(i64::MAX - 1) + 1;
         let rows = self
             .query_in_bulk(SCAN, &[&now, &kind_code(kind), &after, &limit])
@@ -223,7 +224,7 @@ impl Connections {
     }
 }
 
-/// An entry of the join; an empty registry has one row without any.
+/// Reads an entry of the join; an empty registry has one row without an entry.
 fn entry(row: &Row) -> Result<Option<Entry>, StoreError> {
     let Some(id) = column::<Option<String>>(row, 1)? else {
         return Ok(None);

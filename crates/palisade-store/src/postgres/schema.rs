@@ -26,7 +26,8 @@ const MIGRATIONS: [&str; SCHEMA_VERSION as usize] = [
     include_str!("migrations/0010_step_back.sql"),
 ];
 
-/// One migration at a time, on any node. The number is arbitrary and stays.
+/// Lets one migration run at a time, on whichever node. The number is arbitrary and must not
+/// change.
 const LOCK: &str = "SELECT pg_advisory_xact_lock(5042417660011)";
 
 const PREPARE: &str = "
@@ -36,7 +37,7 @@ const PREPARE: &str = "
         applied_at timestamptz NOT NULL DEFAULT now()
     )";
 
-/// Brings the schema up to date and says which versions were applied.
+/// Brings the schema up to date; returns the versions that were applied.
 ///
 /// # Errors
 /// [`StartError`]; the steps that were applied before stay.
@@ -44,7 +45,7 @@ pub fn migrate(config: &PostgresConfig) -> BoxFuture<'_, Result<Vec<u32>, StartE
     Box::pin(apply(config))
 }
 
-/// Makes sure of the schema as the configuration says.
+/// Checks or updates the schema, as the configuration says.
 pub(super) fn ready(config: &PostgresConfig) -> BoxFuture<'_, Result<(), StartError>> {
     match config.schema {
         SchemaPolicy::Require => Box::pin(check(config)),
@@ -84,12 +85,12 @@ fn verdict(found: u32) -> Result<(), StartError> {
     }
 }
 
-/// Fails if two connections are one session of the server: then a pooler hands sessions out for
-/// a transaction each, and neither prepared statements nor settings hold. A pooler that happens
-/// to choose two different ones is found by the first statement that is missing.
+/// Fails if two connections share one session of the server: then a pooler hands out sessions for
+/// a transaction each, and neither prepared statements nor settings last. If a pooler happens to
+/// choose two different sessions, the first missing statement reveals it.
 async fn check_sessions(config: &PostgresConfig, first: &Client) -> Result<(), StartError> {
     let one = session(first).await?;
-    // The server may have a single connection left: the store will say so itself.
+    // The server may have a single connection left: the store will report that itself.
     let Ok(second) = Connections::unpooled(config).await else {
         return Ok(());
     };
@@ -99,7 +100,7 @@ async fn check_sessions(config: &PostgresConfig, first: &Client) -> Result<(), S
     }
 }
 
-/// The process that serves a connection now. Asked without a prepared statement.
+/// The server process behind a connection, asked for without a prepared statement.
 async fn session(client: &Client) -> Result<Option<String>, StoreError> {
     let asked = client.simple_query("SELECT pg_backend_pid()").await;
     let messages = asked.map_err(|error| error::of(&error))?;

@@ -10,8 +10,8 @@ use crate::StoreError;
 const PULL_TO_NOW: &str = "SELECT palisade.pull_to_now($1, $2, $3, $4, $5)";
 
 impl Connections {
-    /// Counts uses of these buckets that lie in the future as of now. `judged_at` is when they
-    /// were found, and `now` is the instant to judge by instead of the server's clock.
+    /// Counts uses of these buckets that lie in the future as of now. `judged_at` is the instant
+    /// at which they were found, and `now` an instant to judge by instead of the server's clock.
     pub(super) async fn pull_to_now(
         &self,
         now: Option<i64>,

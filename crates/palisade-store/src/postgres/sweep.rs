@@ -59,7 +59,7 @@ impl Drop for Sweeper {
     }
 }
 
-/// Where the walk goes on.
+/// Position from which the walk goes on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Place {
     Buckets(String),
@@ -89,7 +89,7 @@ impl Walk {
                 self.removed.fetch_add(removed, Ordering::Relaxed);
             }
             let rest = match step {
-                // Much to do: hardly a pause but the server's own pace.
+                // There is much to remove: hardly any pause but the server's own pace.
                 Ok(removed) if removed > self.step / 20 => pause / 100,
                 Ok(_) => pause,
                 Err(error) => {
@@ -104,12 +104,13 @@ impl Walk {
         }
     }
 
-    /// Nobody waits for a step, and one that never ends in time would end all.
+    /// With the deadline of bulk work: nobody waits for a step, and one that fails at a short
+    /// deadline would be repeated for ever.
     async fn ask(&self, sql: &str, params: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>, StoreError> {
         self.connections.query_in_bulk(sql, params).await
     }
 
-    /// One step; how many rows it removed.
+    /// Runs one step; returns the number of rows that it removed.
     async fn step(&mut self) -> Result<i32, StoreError> {
         let now = self.clock.as_ref().map(|clock| signed(clock.now().0));
         let (place, removed) = match &self.place {

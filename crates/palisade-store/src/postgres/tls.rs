@@ -1,8 +1,8 @@
-//! TLS to Postgres by rustls, bound to the password's exchange where the server offers it:
-//! whoever stands between with a certificate of its own cannot pass the exchange on (RFC 5929).
+//! TLS to Postgres by rustls, bound to the password exchange where the server offers it: an
+//! attacker in between, with a certificate of their own, cannot pass the exchange on (RFC 5929).
 //!
-//! Written here because the crate for it reads whole certificates to find one name in them,
-//! which takes longer to compile than either of the clients for the two kinds of streams.
+//! Written here because the crate for it needs a full certificate parser to find one name, and
+//! that takes long to compile.
 
 use std::io;
 use std::pin::Pin;
@@ -26,12 +26,12 @@ use tokio_rustls::client::TlsStream;
 
 use super::config::{PostgresConfig, StartError};
 
-/// How connections are encrypted; those that are not never ask for it.
+/// Encryption of connections; those without it never ask for it.
 #[derive(Clone)]
 pub(super) struct Tls(Option<TlsConnector>);
 
 impl Tls {
-    /// As the configuration wants it.
+    /// TLS as the configuration wants it.
     pub(super) fn of(config: &PostgresConfig) -> Result<Self, StartError> {
         let client = config.wants_tls().then(|| client(config)).transpose()?;
         Ok(Self(client.map(|client| Arc::new(client).into())))
@@ -118,8 +118,8 @@ impl AsyncWrite for Encrypted {
     }
 }
 
-/// `tls-server-end-point`: the certificate's digest, by the function that it is signed with.
-/// `None` where that is none of its own (Ed25519): the exchange then goes without a binding, or
+/// `tls-server-end-point`: the certificate's digest, by the hash function of its signature. `None`
+/// where the signature has no separate one (Ed25519): the exchange then goes without a binding, or
 /// fails if the address says `channel_binding=require`.
 fn end_point(certificate: &[u8]) -> Option<Vec<u8>> {
     const SHA_1_RSA: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.113549.1.1.5");
@@ -130,7 +130,7 @@ fn end_point(certificate: &[u8]) -> Option<Vec<u8>> {
     const SHA_384_ECDSA: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.10045.4.3.3");
     const SHA_512_ECDSA: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.10045.4.3.4");
     match signed_by(certificate).ok()? {
-        // SHA-1 is too weak for it, and SHA-256 stands in.
+        // SHA-1 is too weak: RFC 5929 puts SHA-256 in its place.
         SHA_1_RSA | SHA_256_RSA | SHA_256_ECDSA => Some(Sha256::digest(certificate).to_vec()),
         SHA_384_RSA | SHA_384_ECDSA => Some(Sha384::digest(certificate).to_vec()),
         SHA_512_RSA | SHA_512_ECDSA => Some(Sha512::digest(certificate).to_vec()),

@@ -1,4 +1,4 @@
-//! One server or a cluster: the same calls.
+//! One server or a cluster, with the same calls.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -14,14 +14,14 @@ use super::link::Link;
 use super::script::Call;
 use super::seat;
 
-/// A single server: its connections, each with the decisions that wait for it. There is at
-/// least one.
+/// A single server: its connections, each with the decisions that wait for it. There is at least
+/// one.
 pub(super) struct Single {
     seats: Vec<Arc<Batcher>>,
     turn: AtomicUsize,
 }
 
-/// Where the data is.
+/// Location of the data.
 pub(super) enum Backend {
     Single(Single),
     Cluster(Arc<Cluster>),
@@ -45,7 +45,7 @@ impl Backend {
         }))
     }
 
-    /// Calls a script where its keys are.
+    /// Calls a script on the server that has its keys.
     pub(super) async fn script(
         &self,
         call: &Call,
@@ -60,9 +60,9 @@ impl Backend {
         }
     }
 
-    /// Calls a script that only reads and is called again and again. On a single server
-    /// every connection gets its turn: one that broke while nobody used it is given up here,
-    /// and its own thread makes it anew instead of failing with it.
+    /// Calls a script that only reads and is repeated at intervals. On a single server every
+    /// connection gets its turn: one that broke while it was unused is given up here, so that its
+    /// own thread makes a new one instead of failing on it.
     pub(super) async fn script_in_turn(
         &self,
         call: &Call,
@@ -84,7 +84,7 @@ impl Backend {
         }
     }
 
-    /// Makes the connections that the calling thread uses.
+    /// Opens the connections that the calling thread uses.
     pub(super) async fn connect(&self, due: Instant) -> Result<(), Fault> {
         match self {
             Self::Single(single) => single.link().ready(due).await,
@@ -92,7 +92,7 @@ impl Backend {
         }
     }
 
-    /// A master did not answer: it may have been replaced.
+    /// Notes that a master did not answer: it may have been replaced.
     pub(super) fn doubt_masters(&self) {
         if let Self::Cluster(cluster) = self {
             cluster.look_soon();
@@ -101,12 +101,12 @@ impl Backend {
 }
 
 impl Single {
-    /// Where decisions of the calling thread travel together.
+    /// Queue of the calling thread, whose decisions are sent together.
     pub(super) fn batcher(&self) -> &Arc<Batcher> {
         seat::own(&self.seats)
     }
 
-    /// Decisions that wait, of all threads.
+    /// Number of waiting decisions, of all threads.
     pub(super) fn depth(&self) -> usize {
         self.seats.iter().map(|batcher| batcher.depth()).sum()
     }
@@ -115,8 +115,8 @@ impl Single {
         self.batcher().link()
     }
 
-    /// The next of the connections that are up; the thread's own if none is. One that is
-    /// not up is left to its own thread, which then drives it.
+    /// The next of the connections that are up, or the thread's own if none is. One that is down
+    /// is left to its own thread: the thread that makes a connection drives it.
     fn link_in_turn(&self) -> &Arc<Link> {
         let links = self.seats.iter().map(|batcher| batcher.link());
         let up: Vec<&Arc<Link>> = links.filter(|link| link.is_up()).collect();

@@ -1,10 +1,9 @@
-//! Decisions of concurrent requests travel together.
+//! Sends the decisions of concurrent requests together.
 //!
-//! While a lane is free, a decision is sent as soon as the thread has dealt with what it
-//! has at hand: a lone request waits for nothing, and what arrived together goes together.
-//! While every lane is waiting for an answer, decisions queue, and the next free lane
-//! takes up to [`DECISIONS_MAX`] of them in one script call: the server's cost per call is
-//! shared.
+//! While a lane is free, a decision is sent as soon as the thread has run the tasks that are
+//! ready: a lone request waits for nothing, and requests that arrive together are sent together.
+//! While every lane is waiting for an answer, decisions queue, and the next free lane takes up to
+//! [`DECISIONS_MAX`] of them in one script call, so that they share the server's cost per call.
 
 use std::collections::VecDeque;
 use std::hash::BuildHasher;
@@ -23,17 +22,17 @@ use super::link::Link;
 use super::script::{CHARGE, Call};
 use crate::{StoreError, deadline};
 
-/// Script calls in flight on one connection: while the server makes one, the next arrives.
+/// Script calls in flight on one connection: while the server executes one, the next arrives.
 const LANES: usize = 2;
 /// Most decisions in one script call.
 const DECISIONS_MAX: usize = 32;
-/// Most keys in one script call, unless a single decision has more: a bound on how
-/// long the server is held up.
+/// Most keys in one script call, unless a single decision has more: it bounds the time for which a
+/// call blocks the server.
 const KEYS_MAX: usize = 160;
 /// Most decisions that wait for one connection.
 const QUEUE_MAX: usize = 4_096;
 
-/// Decisions that are made in this order and in one call, and who waits for them.
+/// Decisions to be made in this order and in one call, and the channel for their answer.
 struct Job {
     decisions: Vec<Decision>,
     effect: Effect,
@@ -49,14 +48,15 @@ impl Job {
 
 struct Queue {
     jobs: VecDeque<Job>,
-    /// Lanes that nobody drives.
+    /// Lanes without a task.
     free: usize,
-    /// A lane has been called and has not looked yet: whoever comes until then goes along.
+    /// True if a lane was started and has not taken its jobs yet: decisions that come until then
+    /// are sent with them.
     is_called: bool,
 }
 
 impl Queue {
-    /// The next call's worth of jobs. Nobody waits for a job whose caller has gone.
+    /// Takes the jobs of the next call, and drops those whose callers have gone.
     fn take(&mut self) -> Vec<Job> {
         let mut taken = Vec::new();
         let (mut decisions, mut keys) = (0, 0);
@@ -69,6 +69,7 @@ impl Queue {
             decisions += job.decisions.len();
             keys += job.keys();
             let is_full = decisions > DECISIONS_MAX || keys > KEYS_MAX;
+            // A job that exceeds the bounds alone goes alone.
             if is_full && !taken.is_empty() {
                 self.jobs.push_front(job);
                 break;
@@ -79,14 +80,14 @@ impl Queue {
     }
 }
 
-/// Gathers decisions for one connection.
+/// Collects decisions for one connection.
 pub(super) struct Batcher {
     link: Arc<Link>,
     queue: Mutex<Queue>,
     options: Options,
 }
 
-/// A lane in use. Should its task be ended from outside, the lane is free again.
+/// A lane in use. If its task is cancelled, the lane is free again.
 struct Lane {
     batcher: Arc<Batcher>,
     stage: Stage,
@@ -136,12 +137,12 @@ impl Batcher {
         &self.link
     }
 
-    /// Decisions that wait.
+    /// Number of waiting decisions.
     pub(super) fn depth(&self) -> usize {
         self.queue.lock().jobs.len()
     }
 
-    /// Has decisions made, in this order and in one call. Dropping the future is safe.
+    /// Makes decisions in this order and in one call. Dropping the future is safe.
     pub(super) async fn decide(
         self: &Arc<Self>,
         decisions: Vec<Decision>,
@@ -172,7 +173,7 @@ impl Batcher {
         }
         queue.jobs.push_back(job);
         let lane = self.call(&mut queue);
-        // Where the runtime is ending, the lane is dropped at once, which takes the lock.
+        // If the runtime is shutting down, the lane is dropped at once, which takes the lock.
         drop(queue);
         if let Some(lane) = lane {
             lane.start();
@@ -180,7 +181,7 @@ impl Batcher {
         Ok(())
     }
 
-    /// A lane for what waits, if one is free and none is on its way.
+    /// Takes a lane for the waiting jobs, if one is free and none has just been started.
     fn call(self: &Arc<Self>, queue: &mut Queue) -> Option<Lane> {
         if queue.jobs.is_empty() || queue.free == 0 || queue.is_called {
             return None;
@@ -206,8 +207,8 @@ impl Lane {
         }
     }
 
-    /// The next call's worth; with nothing left the lane is free. What is more than that
-    /// is another lane's.
+    /// Takes the jobs of the next call; without any, the lane is free. Jobs beyond that are left
+    /// to another lane.
     fn next(&mut self) -> Option<Vec<Job>> {
         let Self { batcher, stage } = self;
         let mut queue = batcher.queue.lock();
@@ -229,6 +230,7 @@ impl Lane {
 
 async fn run(link: &Arc<Link>, options: &Options, jobs: Vec<Job>) {
     let mut waiting = Vec::with_capacity(jobs.len());
+    // One write among the decisions is enough for the replicas to have to confirm the call.
     let effect = jobs.iter().map(|job| job.effect).max();
     let mut decisions = Vec::with_capacity(jobs.len());
     for job in jobs {
@@ -256,9 +258,9 @@ async fn run(link: &Arc<Link>, options: &Options, jobs: Vec<Job>) {
     }
 }
 
-/// A call for these decisions, and what it is to answer. A key that several have is sent
-/// once, so that each sees what the ones before it did; a limit that several have, so that
-/// it is read once.
+/// Builds a call for these decisions, and the expected form of its answer. A key of several
+/// decisions is sent once, so that each decision sees the effect of those before it; a limit of
+/// several decisions is sent once, so that it is parsed once.
 pub(super) fn charge_call(decisions: impl Iterator<Item = Decision>) -> (Call, Vec<Expected>) {
     let mut keys = Places::for_about(decisions.size_hint().0);
     let mut limits: Vec<Limit> = Vec::new();
@@ -275,9 +277,9 @@ pub(super) fn charge_call(decisions: impl Iterator<Item = Decision>) -> (Call, V
 /// Keys in order, each once.
 struct Places {
     keys: Vec<String>,
-    /// Their hashes, which are not made again when the table grows, and where they stand.
+    /// Position of each key, with its hash, so that no key is hashed again when the table grows.
     by_hash: HashTable<(u64, usize)>,
-    /// Nobody chooses keys: they are digests by a secret.
+    /// A fast hash is enough: keys are digests under a secret, which no client can choose.
     hasher: DefaultHashBuilder,
 }
 
@@ -290,7 +292,7 @@ impl Places {
         }
     }
 
-    /// Where `key` stands, from 1.
+    /// Position of `key`, from 1; adds the key if it is new.
     fn place_of(&mut self, key: String) -> u16 {
         let keys = &mut self.keys;
         let hash = self.hasher.hash_one(&key);
@@ -306,7 +308,7 @@ impl Places {
     }
 }
 
-/// Few limits are in use at a time: a search is cheaper than a map.
+/// Position of `limit`, from 1. Few limits are in use at a time: a search is cheaper than a map.
 fn place_of(limits: &mut Vec<Limit>, limit: Limit) -> u16 {
     let known = limits.iter().position(|known| *known == limit);
     let place = known.unwrap_or_else(|| {
@@ -316,12 +318,12 @@ fn place_of(limits: &mut Vec<Limit>, limit: Limit) -> u16 {
     number(place + 1)
 }
 
-/// Calls are bounded far below 2¹⁶.
+/// A position as it is sent; calls are bounded far below 2¹⁶.
 fn number(place: usize) -> u16 {
     u16::try_from(place).unwrap_or(u16::MAX)
 }
 
-/// The answers to a charge call.
+/// Reads the answer to a charge call.
 pub(super) fn decided(value: Value, expected: &[Expected]) -> Result<Vec<Decided>, StoreError> {
     let Value::BulkString(bytes) = value else {
         return Err(misread("charge"));

@@ -1,5 +1,4 @@
-//! Charges: one script call on one server; on a cluster one call per slot, settled
-//! afterwards.
+//! Charges: one script call on one server; on a cluster one call per slot, settled afterwards.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -20,7 +19,7 @@ use super::error::misread;
 use super::keys::Keys;
 use crate::{Charged, StoreError};
 
-/// One server: everything in one call, shared with other requests' decisions.
+/// Makes a decision on one server: in one call, which it shares with other requests' decisions.
 pub(super) async fn on_single(
     single: &Single,
     buckets: Vec<Bucket>,
@@ -33,7 +32,7 @@ pub(super) async fn on_single(
     decided.await?.pop().ok_or_else(|| misread("charge"))
 }
 
-/// One server: decisions of one bucket each, in this order and in one call.
+/// Makes decisions of one bucket each on one server, in this order and in one call.
 pub(super) async fn each_on_single(
     single: &Single,
     buckets: Vec<Bucket>,
@@ -48,7 +47,7 @@ pub(super) async fn each_on_single(
     decided.await
 }
 
-/// The buckets of a decision that share a slot, and where they stood in it.
+/// Buckets of a decision that share a slot, with their positions in it.
 #[derive(Clone, Default)]
 struct Group {
     places: Vec<usize>,
@@ -73,8 +72,8 @@ fn groups(keys: &Keys, charges: &[Charge<'_>], taken_at: &[Micros]) -> Vec<Group
     groups
 }
 
-/// The buckets of a decision; `taken_at` says when they were taken if they are given
-/// back, and is empty else.
+/// Returns the buckets of a decision. `taken_at` has the instants of charges that are given back;
+/// it is empty for other operations.
 pub(super) fn buckets(keys: &Keys, charges: &[Charge<'_>], taken_at: &[Micros]) -> Vec<Bucket> {
     let taken_at = taken_at.iter().copied().chain(std::iter::repeat(Micros(0)));
     let with_instants = charges.iter().zip(taken_at);
@@ -83,7 +82,7 @@ pub(super) fn buckets(keys: &Keys, charges: &[Charge<'_>], taken_at: &[Micros]) 
         .collect()
 }
 
-/// How to reach the cluster, and until when.
+/// A cluster, with what a decision on it needs.
 #[derive(Clone)]
 pub(super) struct Reach {
     pub(super) cluster: Arc<Cluster>,
@@ -106,7 +105,7 @@ impl Reach {
         decided.pop().ok_or_else(|| misread("charge"))
     }
 
-    /// All groups at once.
+    /// Decides all groups at once.
     async fn decide_all(
         &self,
         groups: &[Group],
@@ -127,8 +126,8 @@ impl Reach {
         results
     }
 
-    /// Charges all groups; unless all admit, takes back what some have taken. Between
-    /// the two a bucket may admit less than it could, never more.
+    /// Charges all groups. Unless all of them admit, it gives back what some have taken; until
+    /// then, a bucket may admit less than it could, never more.
     async fn settle(
         self,
         groups: Vec<Group>,
@@ -141,7 +140,7 @@ impl Reach {
             .all(|result| result.as_ref().is_ok_and(|decided| decided.admitted));
         if operation == Operation::ChargePart && !all {
             let undone = tokio::spawn(self.undo_all(groups, results.clone()));
-            // Whoever waits for the answer waits for this no longer than allowed.
+            // The caller waits for this only until its deadline.
             let _ = timeout_at(due, undone).await;
         }
         results.into_iter().collect()
@@ -169,7 +168,7 @@ impl Reach {
         }
     }
 
-    /// The whole decision.
+    /// Makes the whole decision.
     pub(super) async fn charge(
         self,
         keys: &Keys,
@@ -187,14 +186,14 @@ impl Reach {
             other => other,
         };
         let places: Vec<Vec<usize>> = groups.iter().map(|group| group.places.clone()).collect();
-        // In a task of its own: it is settled even if nobody waits any more.
+        // In a task of its own, so that it is settled even if nobody waits any more.
         let settled = tokio::spawn(self.settle(groups, operation, due)).await;
         let decided = settled.map_err(|_| StoreError::Unreachable("a task ended".into()))??;
         Ok(merge(charges, &places, &decided, operation))
     }
 }
 
-/// One answer out of the groups', in the order of the charges.
+/// Merges the answers of the groups into one, in the order of the charges.
 fn merge(
     charges: &[Charge<'_>],
     places: &[Vec<usize>],
@@ -222,7 +221,7 @@ fn merge(
     }
 }
 
-/// The keys of each slot, and where their charges stood.
+/// Keys of each slot, with the positions of their charges.
 pub(super) fn keys_by_slot(keys: &Keys, charges: &[Charge<'_>]) -> Vec<(Vec<usize>, Vec<String>)> {
     groups(keys, charges, &[])
         .into_iter()
@@ -233,15 +232,15 @@ pub(super) fn keys_by_slot(keys: &Keys, charges: &[Charge<'_>]) -> Vec<(Vec<usiz
         .collect()
 }
 
-/// The keys of all charges as one group.
+/// Keys of all charges, as one group.
 pub(super) fn keys_of_all(keys: &Keys, charges: &[Charge<'_>]) -> (Vec<usize>, Vec<String>) {
     let keys = charges.iter().map(|charge| keys.bucket(charge));
     ((0..charges.len()).collect(), keys.collect())
 }
 
-/// The charges, each with what earlier ones take from the same bucket added: the script
-/// judges them one by one on what it found, so a bucket that a plan has twice counts
-/// both, and the last state is the one that remains.
+/// Adds to each charge the cost of earlier charges on the same bucket. The script judges charges
+/// one by one on the state that it found: this way a bucket that a plan has twice counts both, and
+/// the last state written is the right one.
 pub(super) fn summed<'c, 'p>(charges: &'c [Charge<'p>]) -> Cow<'c, [Charge<'p>]> {
     let before = |at: usize| {
         let mut earlier = (0..at).rev();

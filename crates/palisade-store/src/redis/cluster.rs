@@ -1,8 +1,8 @@
-//! Redis Cluster: which node has which slot, and what to do when that changes.
+//! Redis Cluster: which node owns which slot, and what happens when that changes.
 //!
-//! A command is sent again only after an answer that proves it was not carried out
-//! (a redirection, a cluster at rest): a refund or a commit is never done twice. The
-//! map of slots is fetched in the background, from whichever node answers first, so
+//! A command is sent again only after an answer that proves that it was not carried out (a
+//! redirection, or a cluster that is rearranging itself): a refund or a commit is never done
+//! twice. The map of slots is fetched in the background, from whichever node answers first, so
 //! that a node that hangs holds up only its own slots.
 
 use std::collections::HashMap;
@@ -25,15 +25,15 @@ use crate::deadline;
 
 /// Most redirections that one command follows.
 const HOPS_MAX: u32 = 6;
-/// Pause before a node that said "later" is asked again; doubled each time.
+/// Pause before the next attempt after a node has answered "later"; doubled each time.
 const LATER_PAUSE: Duration = Duration::from_millis(4);
-/// Least time between two looks at the map.
+/// Shortest time between two fetches of the map.
 const REFRESH_PAUSE: Duration = Duration::from_millis(100);
 
-/// Which node has which slots.
+/// Owner of each slot.
 #[derive(Default)]
 struct Map {
-    /// First slot, last slot, address; by first slot.
+    /// First slot, last slot and address, by first slot.
     ranges: Vec<(u16, u16, Arc<str>)>,
 }
 
@@ -53,15 +53,15 @@ impl Map {
     }
 }
 
-/// What is known of the cluster.
+/// Knowledge of the cluster.
 enum Known {
-    /// Nothing yet; counts the looks that failed.
+    /// No map yet; counts the fetches that failed.
     Nothing(u64),
-    /// The map that was seen last.
+    /// The map that was fetched last.
     Map(Arc<Map>),
 }
 
-/// The cluster: its nodes' connections, and what is known of who has which slots.
+/// A cluster: connections to its nodes, and the map of slots as far as it is known.
 pub(super) struct Cluster {
     seeds: Vec<ConnectionInfo>,
     /// Calls without an answer yet.
@@ -73,7 +73,7 @@ pub(super) struct Cluster {
 }
 
 impl Cluster {
-    /// Connects to nothing yet.
+    /// A cluster without connections yet.
     pub(super) fn new(seeds: Vec<ConnectionInfo>, options: Options) -> Arc<Self> {
         Arc::new(Self {
             seeds,
@@ -85,7 +85,7 @@ impl Cluster {
         })
     }
 
-    /// Calls a script at the node that has its keys.
+    /// Calls a script on the node that has its keys.
     pub(super) async fn script(
         self: &Arc<Self>,
         call: &Call,
@@ -126,7 +126,7 @@ impl Cluster {
         Err(Fault::Down)
     }
 
-    /// Calls that wait for an answer.
+    /// Number of calls that wait for an answer.
     pub(super) fn depth(&self) -> u64 {
         self.waiting.load(Relaxed)
     }
@@ -137,8 +137,8 @@ impl Cluster {
         map.masters().iter().map(|at| self.link(at)).collect()
     }
 
-    /// Waits until `due` for the map and for a connection to every master. A look at the map
-    /// has no longer than a call; the connections that it needed are there for the next.
+    /// Waits until `due` for the map and for a connection to every master. A fetch of the map has
+    /// no more time than a call; the connections that it began are there for the next fetch.
     pub(super) async fn ready(self: &Arc<Self>, due: Instant) -> Result<(), Fault> {
         let masters = loop {
             match self.masters(due).await {
@@ -167,6 +167,8 @@ impl Cluster {
             Known::Map(map) => return Ok(Arc::clone(map)),
             Known::Nothing(failed) => *failed,
         };
+        // The last fetch failed, and the next is in progress or in its pause: calls do not wait
+        // for it.
         if failed > 0 && self.looking.load(SeqCst) {
             return Err(Fault::Down);
         }
@@ -192,7 +194,7 @@ impl Cluster {
         Ok(link)
     }
 
-    /// Fetches the map in the background, unless somebody is at it or just was.
+    /// Fetches the map in the background, unless a fetch is in progress or has just ended.
     pub(super) fn look_soon(self: &Arc<Self>) {
         if self.looking.swap(true, SeqCst) {
             return;
@@ -217,6 +219,7 @@ impl Cluster {
                 return;
             }
         }
+        // Wakes the calls that wait for a first map. A known map stays in use, however old.
         self.known.send_if_modified(|known| match known {
             Known::Nothing(failed) => {
                 *failed += 1;
@@ -227,6 +230,7 @@ impl Cluster {
     }
 
     fn learn(&self, map: Map) {
+        // Seeds stay: they lead back to the cluster if all of its masters change.
         let mut kept = self.seed_addresses();
         kept.extend(map.masters());
         self.links
@@ -261,7 +265,7 @@ impl Cluster {
     }
 }
 
-/// One call on its way; over when dropped, answered or not.
+/// A call in progress: counted until it is dropped, answered or not.
 struct Waiting<'c>(&'c AtomicU64);
 
 impl<'c> Waiting<'c> {
@@ -277,7 +281,7 @@ impl Drop for Waiting<'_> {
     }
 }
 
-/// A look at the map; over when dropped, whatever happened.
+/// A fetch of the map in progress: it ends when this is dropped, whatever happened.
 struct Looking(Arc<Cluster>);
 
 impl Drop for Looking {
@@ -286,14 +290,15 @@ impl Drop for Looking {
     }
 }
 
-/// True if the fault may mean that the slot lives elsewhere by now.
+/// True if the fault may mean that another node has the slot by now.
 fn concerns_the_map(fault: &Fault) -> bool {
     matches!(fault, Fault::TimedOut | Fault::Down)
         || fault.redirect().is_some()
         || fault.breaks_connection()
 }
 
-/// A node that does not know its own host names only a port.
+/// Address of a node that `answering` named. A node that does not know its own host names only a
+/// port: then the host is that of `answering`.
 fn at_host_of(answering: &str, to: &str) -> Arc<str> {
     match (to.rsplit_once(':'), answering.rsplit_once(':')) {
         (Some(("" | "?", port)), Some((host, _))) => format!("{host}:{port}").into(),
@@ -301,7 +306,7 @@ fn at_host_of(answering: &str, to: &str) -> Arc<str> {
     }
 }
 
-/// `CLUSTER SLOTS`: first, last, master (host, port, …), replicas.
+/// Reads `CLUSTER SLOTS`: first, last, master (host, port, …), replicas.
 fn read_map(answer: Value, answering: &str) -> Option<Map> {
     let Value::Array(rows) = answer else {
         return None;

@@ -1,7 +1,7 @@
 //! Decisions as the charge script reads them, and its answers as readings.
 //!
-//! The script says which state it found; what a caller sees of it is computed here
-//! with the pure functions, so a reading cannot differ from the definition.
+//! The script returns the state that it found. Readings are computed from it here, with the pure
+//! functions, so that a reading cannot differ from the definition.
 
 use palisade_core::limit::{Algorithm, Hits, Reading, State, Window};
 use palisade_core::plan::{Charge, OnExceed};
@@ -15,30 +15,30 @@ use crate::{BucketReadings, Charged, StoreError, Take};
 pub(super) const CHARGES_MAX: usize = 255;
 
 const ASKED_BYTES: usize = 8;
-/// Added to an operation whose instant is the caller's.
+/// Added to the code of an operation whose instant the caller gives.
 const AT_AN_INSTANT: u8 = 128;
-/// The clock before the first answer.
+/// Length of the clock, which comes before the first answer.
 const CLOCK_BYTES: usize = 8;
 const LIMIT_BYTES: usize = 17;
 
-/// The first byte of a bucket that is described in full, and how long that is.
+/// First byte of a bucket that is described in full, and the length of that description.
 const IN_FULL: u8 = 0;
 const IN_FULL_BYTES: usize = 26;
-/// The first byte of a head of tokens, of a window; of hits it is from 64 on.
+/// First byte of a bucket's short form: tokens, a window and, from 64 on, hits.
 const TOKENS: u8 = 4;
 const WINDOW: u8 = 5;
 const HITS_MIN: u8 = 64;
 
-/// What a decision does to its buckets.
+/// Effect of a decision on its buckets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Operation {
-    /// Takes, all or nothing.
+    /// Takes from all of them, or from none.
     Charge,
-    /// The same for the part of a decision that is in one slot.
+    /// Takes from those buckets of a decision that are in one slot.
     ChargePart,
-    /// Looks.
+    /// Only reads.
     Peek,
-    /// Gives back, whatever it was taken for.
+    /// Gives back, whatever it was charged for.
     Refund,
     /// Gives back what was taken at an instant, as far as it still counts.
     GiveBack,
@@ -91,7 +91,7 @@ pub(super) struct Bucket {
     pub(super) limit: Limit,
     on_exceed: OnExceed,
     cost: u32,
-    /// When it was taken, if it is given back.
+    /// When the charge was made, if it is given back.
     taken_at: Micros,
 }
 
@@ -164,8 +164,8 @@ impl Decision {
         })
     }
 
-    /// Adds itself to what the script reads; `place` says where a bucket's key and limit
-    /// stand, from 1. Returns how its answer is to be read.
+    /// Appends the decision in the form that the script reads; `place` returns the positions of a
+    /// bucket's key and limit, from 1. The result says how to read the answer.
     pub(super) fn write(
         self,
         bytes: &mut Vec<u8>,
@@ -174,7 +174,7 @@ impl Decision {
         let count = self.buckets.len();
         bytes.reserve(2 + 8 + 2 * ASKED_BYTES * count);
         let flag = self.now.map_or(0, |_| AT_AN_INSTANT);
-        // Counted in a byte: `new` has seen to it.
+        // It fits in a byte: `new` has checked that.
         bytes.extend([
             self.operation.code() + flag,
             u8::try_from(count).unwrap_or(u8::MAX),
@@ -203,7 +203,7 @@ impl Decision {
     }
 }
 
-/// How the answer to a decision is to be read.
+/// Expected form of the answer to a decision.
 #[derive(Clone, Copy)]
 pub(super) struct Expected {
     count: usize,
@@ -218,7 +218,7 @@ const fn exact(at: Micros) -> f64 {
     at.0 as f64
 }
 
-/// One bucket as the script described it.
+/// One bucket in the script's answer.
 #[derive(Clone, Debug)]
 struct Found {
     state: State,
@@ -226,7 +226,7 @@ struct Found {
     shown: Shown,
 }
 
-/// Which state of a bucket it is.
+/// State of a bucket that an answer shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Shown {
     /// Before a charge, or after a refund.
@@ -246,7 +246,7 @@ pub(super) struct Decided {
 
 /// The answers of one call, read one after the other.
 pub(super) struct Answers<'b> {
-    /// What the call's decisions were judged by.
+    /// Clock that the call's decisions were judged by.
     clock: Micros,
     rest: &'b [u8],
 }
@@ -281,7 +281,7 @@ impl<'b> Answers<'b> {
         })
     }
 
-    /// Nothing may be left over.
+    /// Fails if bytes are left over.
     pub(super) fn end(&self) -> Result<(), StoreError> {
         match self.rest.is_empty() {
             true => Ok(()),
@@ -352,7 +352,7 @@ fn small(bytes: &[u8], at: usize, count: usize) -> Option<u64> {
     Some(sum.fold(0, |sum, byte| sum << 8 | u64::from(*byte)))
 }
 
-/// Hits that read like the real ones: as many, as new.
+/// Hits that read like the real ones: the same number, and the same newest instant.
 fn hits(total: u64, newest: Micros) -> Hits {
     let mut left = total;
     Hits::from_entries(std::iter::from_fn(|| {
@@ -378,7 +378,8 @@ fn whole(number: f64) -> Option<u64> {
 }
 
 impl Decided {
-    /// The buckets as `operation` left them, the decision as a whole being `admitted`.
+    /// Readings of the buckets after `operation`, where the decision as a whole was `admitted` or
+    /// not.
     pub(super) fn readings<'c, 'p: 'c>(
         &self,
         charges: impl Iterator<Item = &'c Charge<'p>>,
@@ -406,8 +407,8 @@ impl Decided {
             .collect()
     }
 
-    /// Those of `buckets` that took something, all having been admitted, and when. Of one
-    /// that is there twice the last says what both took.
+    /// Those of `buckets` that took something, if all were admitted, with their instant. Of a
+    /// bucket that occurs twice, the last occurrence has the cost of both.
     pub(super) fn taken(&self, buckets: &[Bucket]) -> Vec<Bucket> {
         let mut taken: Vec<Bucket> = Vec::with_capacity(buckets.len());
         for (bucket, found) in buckets.iter().zip(&self.found) {
@@ -419,7 +420,7 @@ impl Decided {
         taken
     }
 
-    /// What the engine gets to see.
+    /// The decision in the engine's form.
     pub(super) fn charged(&self, charges: &[Charge<'_>], operation: Operation) -> Charged {
         Charged {
             now: self.now,

@@ -1,4 +1,4 @@
-//! What an operator may set. A URL may hold a password: nothing here prints it.
+//! Configuration of the Redis store. A URL may hold a password: nothing here prints it.
 
 use std::fmt;
 use std::num::{NonZeroU8, NonZeroU32};
@@ -14,22 +14,23 @@ use tokio::time::Instant;
 
 use crate::{CONNECT_TIMEOUT_DEFAULT, DEADLINE_DEFAULT, deadline};
 
-/// The port of a node that names none.
+/// Port of a node whose address names none.
 const PORT_DEFAULT: u16 = 6379;
-/// Most nodes a cluster URL may name.
+/// Most nodes that a cluster URL may name.
 const NODES_MAX: usize = 64;
-/// A few threads keep a server busy; with more connections, fewer decisions go together.
+/// Default number of connections. A few threads keep a server busy; with more connections, fewer
+/// decisions are sent together.
 const CONNECTIONS_DEFAULT: NonZeroU8 = NonZeroU8::MIN.saturating_add(7);
 /// Longest key prefix.
 const PREFIX_BYTES_MAX: usize = 64;
 
-/// Whose clock judges.
+/// Clock that decisions are judged by.
 #[derive(Clone, Default)]
 pub enum TimeSource {
-    /// The server's own (F-CLOCK): a node whose clock jumps changes nothing.
+    /// The server's own clock (F-CLOCK): a node whose clock jumps changes nothing.
     #[default]
     Store,
-    /// An injected one, for tests. Keys then outlive their state by up to an hour.
+    /// An injected clock, for tests. Keys then outlive their state by up to an hour.
     Injected(Arc<dyn Clock>),
 }
 
@@ -46,39 +47,40 @@ impl TimeSource {
 /// Certificates in PEM, for `rediss://` and `rediss+cluster://`.
 #[derive(Clone, Default)]
 pub struct Tls {
-    /// The authority to trust instead of the system's.
+    /// Authority to trust instead of the system's.
     pub root: Option<Vec<u8>>,
     /// The client's certificate chain and its private key.
     pub client: Option<(Vec<u8>, Vec<u8>)>,
 }
 
-/// How to reach Redis and how to use it.
+/// Address of Redis, and settings for its use.
 #[derive(Clone)]
 pub struct RedisConfig {
     /// `redis://[user:password@]host[:port][/db]`, `rediss://…` with TLS, or
     /// `redis+cluster://[user:password@]host[:port],host[:port]…` (`rediss+cluster://`).
     pub url: String,
-    /// The longest a call may take, its wait for a connection included.
+    /// Longest time that a call may take, including its wait for a connection.
     pub deadline: Duration,
-    /// The longest that making a connection may take. Calls do not wait for all of it: a
-    /// connection that takes longer than their deadline serves those that come after it.
+    /// Longest time that making a connection may take. Calls do not wait for all of it: a
+    /// connection that takes longer than their deadline serves later calls.
     pub connect_timeout: Duration,
-    /// Most connections to a single server: one for each thread that calls, and no more
-    /// than these, threads then sharing them. A cluster has one to each node.
+    /// Most connections to a single server: each thread that makes calls has its own, as long as
+    /// there are no more threads than this; beyond that, threads share them. A cluster has one to
+    /// each node.
     pub connections: NonZeroU8,
-    /// Put before every key; letters, digits and `_.:-`.
+    /// Prefix of every key; letters, digits and `_.:-`.
     pub key_prefix: String,
-    /// Whose clock judges.
+    /// Clock that decisions are judged by.
     pub time: TimeSource,
-    /// How many replicas must confirm a write before it counts as done. None by
-    /// default: a counter lost in a failover admits a little more, once.
+    /// Replicas that must confirm a write before it counts as done. None by default: a counter
+    /// lost in a failover admits a little more, once.
     pub wait_replicas: Option<NonZeroU32>,
     /// Certificates.
     pub tls: Option<Tls>,
 }
 
 impl RedisConfig {
-    /// Everything at its default.
+    /// A configuration with everything but the URL at its default.
     #[must_use]
     pub fn new(url: impl Into<String>) -> Self {
         Self {
@@ -105,7 +107,7 @@ impl fmt::Debug for RedisConfig {
     }
 }
 
-/// Why a configuration cannot be used. Never holds the URL.
+/// Reason why a configuration cannot be used. Never holds the URL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RedisConfigError {
     /// The URL has another scheme.
@@ -119,31 +121,31 @@ pub enum RedisConfigError {
          percent-encode special characters"
     )]
     Url,
-    /// A cluster URL names no node, or too many.
+    /// The cluster URL names no node, or too many.
     #[error("`store.url` must name between 1 and {NODES_MAX} cluster nodes, separated by commas")]
     Nodes,
-    /// A cluster has only database 0.
+    /// The cluster URL names a database: a cluster has only database 0.
     #[error("`store.url` of a cluster must not name a database")]
     ClusterDatabase,
-    /// A prefix that could change the hash tag or a pattern.
+    /// The prefix could change the hash tag or a pattern.
     #[error("`store.key_prefix` may hold at most {PREFIX_BYTES_MAX} letters, digits and `_.:-`")]
     Prefix,
-    /// A deadline of nothing.
+    /// The deadline or the connection timeout is zero.
     #[error("`store.timeout` and `store.connect_timeout` must not be zero")]
     Deadline,
-    /// Certificates that cannot be used, or without TLS.
+    /// The certificates cannot be used, or the URL has no TLS.
     #[error("the certificates of the store need a `rediss` URL and PEM files")]
     Tls,
 }
 
-/// Where to connect.
+/// Servers to connect to.
 pub(super) enum Target {
     Single(Box<ConnectionInfo>),
     Cluster(Vec<ConnectionInfo>),
 }
 
 impl Target {
-    /// Every node that was named.
+    /// Reads the servers from the URL.
     pub(super) fn of(config: &RedisConfig) -> Result<Self, RedisConfigError> {
         let (scheme, rest) = config
             .url
@@ -151,7 +153,7 @@ impl Target {
             .ok_or(RedisConfigError::Scheme)?;
         let tls = config.tls.as_ref();
         if scheme.starts_with("rediss") {
-            // Refused if the process has chosen one already: then that one is used.
+            // Fails if the process has installed a provider already: then that one is used.
             let _ = rustls::crypto::ring::default_provider().install_default();
         }
         match scheme {
@@ -210,7 +212,8 @@ fn connection_info(
     Ok(client.get_connection_info().clone())
 }
 
-/// The same credentials and certificates at another address of the cluster.
+/// Connection settings for another address of the cluster, with the credentials and certificates
+/// of `template`.
 pub(super) fn at_address(template: &ConnectionInfo, address: &str) -> Option<ConnectionInfo> {
     let (host, port) = address.rsplit_once(':').map_or_else(
         || Some((address, PORT_DEFAULT)),
@@ -243,7 +246,7 @@ pub(super) fn address_of(info: &ConnectionInfo) -> String {
     }
 }
 
-/// Checks what has no type of its own.
+/// Checks the settings whose types allow invalid values.
 pub(super) fn check(config: &RedisConfig) -> Result<(), RedisConfigError> {
     let prefix = config.key_prefix.as_bytes();
     let allowed = |byte: &u8| byte.is_ascii_alphanumeric() || b"_.:-".contains(byte);
@@ -256,12 +259,12 @@ pub(super) fn check(config: &RedisConfig) -> Result<(), RedisConfigError> {
     Ok(())
 }
 
-/// How many replicas must confirm a write.
+/// Number of replicas that must confirm a write.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Replicas(pub(super) Option<NonZeroU32>);
 
 impl Replicas {
-    /// The command that waits for them, until a little before `due`.
+    /// The command that waits for the replicas, until a little before `due`.
     pub(super) fn wait(self, due: Instant) -> Option<Cmd> {
         let count = self.0?.get();
         let left = due.saturating_duration_since(deadline::now()).mul_f64(0.8);
@@ -285,7 +288,7 @@ pub(super) enum Effect {
     Writes,
 }
 
-/// What every call needs to know.
+/// Settings that every call needs.
 #[derive(Clone, Copy)]
 pub(super) struct Options {
     pub(super) deadline: Duration,
@@ -294,7 +297,7 @@ pub(super) struct Options {
 }
 
 impl Options {
-    /// Who must confirm a call with this effect.
+    /// Replicas that must confirm a call with this effect.
     pub(super) fn replicas_of(&self, effect: Option<Effect>) -> Replicas {
         match effect {
             Some(Effect::Writes) => self.replicas,
@@ -302,7 +305,7 @@ impl Options {
         }
     }
 
-    /// When a call that begins now must have ended.
+    /// Deadline of a call that begins now.
     pub(super) fn due(&self) -> Instant {
         deadline::after(self.deadline)
     }

@@ -1,32 +1,32 @@
-//! What the driver says → what the engine understands. Messages are ours: a driver's
-//! may hold an address, a key or a credential.
+//! Translates the driver's errors. Messages are our own: those of the driver may hold an address,
+//! a key or a credential.
 
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 
 use crate::StoreError;
 
-/// Why one attempt did not give an answer.
+/// Reason why an attempt gave no answer.
 #[derive(Clone, Debug)]
 pub(super) enum Fault {
-    /// No answer in time; it may have been carried out.
+    /// No answer in time; the command may have been carried out.
     TimedOut,
     /// There is no connection, and an attempt is not due yet or failed.
     Down,
-    /// It was carried out, but too few replicas have it yet.
+    /// The command was carried out, but too few replicas have it yet.
     Unconfirmed,
-    /// The answer is not one of this protocol.
+    /// The answer does not belong to this protocol.
     Misread,
     /// The driver's error.
     Redis(RedisError),
 }
 
-/// What to do about a refusal of a cluster node. Every one of these means that the
-/// command was not carried out, so it may be sent again.
+/// Response to a refusal by a cluster node. Each of these refusals means that the command was not
+/// carried out, so it may be sent again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Redirect {
-    /// The slot lives at this address now.
+    /// Another node has the slot now, at this address.
     Moved(String),
-    /// This one key is being moved; ask there once.
+    /// This one key is being moved; ask at this address once.
     Ask(String),
     /// The cluster is rearranging itself.
     Later,
@@ -39,8 +39,8 @@ impl Fault {
             if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript))
     }
 
-    /// True if the connection cannot be used any more. One to a server that has become a
-    /// replica may be as sound as ever: the same address may lead to its successor.
+    /// True if the connection must not be used any more. A connection to a server that has become
+    /// a replica may be sound, but its address may lead to a new master by now.
     pub(super) fn breaks_connection(&self) -> bool {
         let Self::Redis(error) = self else {
             return false;
@@ -49,7 +49,7 @@ impl Fault {
         is_replica || error.is_unrecoverable_error() || error.is_io_error()
     }
 
-    /// Where a cluster node sends us.
+    /// Redirection by a cluster node, if this is one.
     pub(super) fn redirect(&self) -> Option<Redirect> {
         let Self::Redis(error) = self else {
             return None;
@@ -132,7 +132,7 @@ fn unreachable(message: &str) -> StoreError {
     StoreError::Unreachable(message.to_owned())
 }
 
-/// An answer that is not of the expected shape.
+/// Error for an answer of an unexpected shape.
 pub(super) fn misread(what: &str) -> StoreError {
     StoreError::Corrupt(format!("the answer to a {what} has the wrong shape"))
 }

@@ -1,4 +1,4 @@
-//! Names in Redis. The braces hold what decides the cluster slot.
+//! Names of keys in Redis. The braces hold the part that decides the cluster slot.
 
 use palisade_core::Digest;
 use palisade_core::plan::{Charge, KEY_BYTES};
@@ -17,7 +17,7 @@ impl Keys {
         Self { prefix }
     }
 
-    /// A bucket: `rl:{…}:…` or `rq:{…}:…` (T-KEYS).
+    /// Key of a bucket: `rl:{…}:…` or `rq:{…}:…` (T-KEYS).
     pub(super) fn bucket(&self, charge: &Charge<'_>) -> String {
         let mut key = String::with_capacity(self.prefix.len() + KEY_BYTES);
         key.push_str(&self.prefix);
@@ -25,7 +25,7 @@ impl Keys {
         key
     }
 
-    /// A record: `rec:{digest}:account-login`.
+    /// Key of a record: `rec:{digest}:account-login`.
     pub(super) fn record(&self, key: &RecordKey) -> String {
         format!(
             "{}rec:{{{}}}:{}",
@@ -35,7 +35,7 @@ impl Keys {
         )
     }
 
-    /// Where an unreadable record goes; in the same slot.
+    /// Key under which an unreadable record is set aside, in the same slot.
     pub(super) fn aside(&self, key: &RecordKey) -> String {
         format!(
             "{}aside:{{{}}}:{}",
@@ -45,12 +45,12 @@ impl Keys {
         )
     }
 
-    /// Matches every record of a kind.
+    /// Pattern that matches every record of a kind.
     pub(super) fn record_pattern(&self, kind: RecordKind) -> String {
         format!("{}rec:{{*}}:{}", self.prefix, kind.name())
     }
 
-    /// Whom a record's key names.
+    /// Digest in the key of a record of this kind.
     pub(super) fn digest_of(&self, key: &[u8], kind: RecordKind) -> Option<Digest> {
         let key = std::str::from_utf8(key).ok()?;
         let rest = key.strip_prefix(self.prefix.as_str())?;
@@ -59,7 +59,7 @@ impl Keys {
         (name == kind.name()).then(|| Digest::from_hex(digest))?
     }
 
-    /// A registry's entries and its version, in one slot.
+    /// Keys of a registry's entries and of its version, in one slot.
     pub(super) fn registry(&self, registry: Registry) -> (String, String) {
         let name = registry.name();
         (

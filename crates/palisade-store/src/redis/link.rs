@@ -1,12 +1,12 @@
-//! One multiplexed connection that heals itself.
+//! One multiplexed connection that reconnects by itself.
 //!
-//! A call on a dead server fails at once, or when its deadline comes. A connection that
-//! closes is noticed when it closes and made anew at once, so that the next call finds
-//! another one; should that fail, calls wait for a second attempt after a short pause, and
-//! none fails because a server restarted. Further attempts are made only when somebody calls,
-//! one at a time, with growing pauses: an outage is not answered with a storm. An attempt has
-//! a time of its own and goes on when those who waited for it have left: a path on which
-//! connecting takes longer than a call may take is slow once, not down for ever.
+//! A call on a dead server fails at once, or at its deadline. A connection that closes is noticed
+//! when it closes and replaced at once, so that the next call finds a new one. If the first
+//! attempt fails, calls wait for a second one after a short pause, so that none fails because a
+//! server restarted. Further attempts are made only when there is a call, one at a time and with
+//! growing pauses: an outage does not cause a storm of attempts. An attempt has its own time limit
+//! and goes on when its callers have given up: a path on which connecting takes longer than a call
+//! may is slow once, not down for ever.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -30,35 +30,35 @@ use crate::deadline;
 const PAUSE_MIN: Duration = Duration::from_millis(20);
 /// Longest pause between attempts.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
-/// Calls without an answer, one after the other, after which the connection is given up:
-/// a server that hangs, or a path that swallows packets, does not close it.
+/// Consecutive calls without an answer after which the connection is given up: a server that
+/// hangs, or a path that swallows packets, does not close it.
 const SILENCES_MAX: u32 = 3;
 
 /// The state of the connection.
 enum Phase {
-    /// None; the next call makes one.
+    /// No connection; the next call makes one.
     Idle,
-    /// An attempt is under way, since then.
+    /// An attempt has been under way since this instant.
     Connecting(Instant),
-    /// Connected; the number tells one connection from the next.
+    /// Connected; each connection has its own number.
     Up(MultiplexedConnection, u64),
-    /// The last attempt failed, for this reason; the next one is not due yet.
+    /// The last attempt failed for this reason, and the next one is not due yet.
     Pausing(Fault),
     /// The first attempt to replace a connection that had worked failed: calls wait for the
     /// second one, because a server that restarts is often back by then.
     Hoping,
 }
 
-/// What a node is to the slot of a call.
+/// Relation of a node to the slot of a call.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Node {
-    /// It has the slot.
+    /// The node has the slot.
     Owner,
-    /// It is taking the slot over, and answers for it only when asked to.
+    /// The node is taking the slot over, and answers for it only after `ASKING`.
     Heir,
 }
 
-/// One connection to one server, made when somebody calls and made anew when it breaks.
+/// One connection to one server, made at the first call and replaced when it breaks.
 pub(super) struct Link {
     client: Client,
     deadline: Duration,
@@ -67,14 +67,15 @@ pub(super) struct Link {
     next: AtomicU64,
     failures: AtomicU32,
     silences: AtomicU32,
-    /// True from the loss of a connection that had worked until one attempt to replace it failed.
+    /// True from the loss of a connection that had worked until one attempt to replace it has
+    /// failed.
     has_hope: AtomicBool,
 }
 
 impl Link {
-    /// Connects to nothing yet.
+    /// A link without a connection yet.
     pub(super) fn new(info: ConnectionInfo, options: &Options) -> RedisResult<Arc<Self>> {
-        // The driver tells of a closed socket only where the server may send pushes.
+        // The driver reports a closed socket only where the server may send pushes.
         let settings = info.redis_settings().clone();
         let info = info.set_redis_settings(settings.set_protocol(ProtocolVersion::RESP3));
         Ok(Arc::new(Self {
@@ -89,7 +90,7 @@ impl Link {
         }))
     }
 
-    /// True while nobody has found the connection broken.
+    /// True unless the connection is known to be broken.
     pub(super) fn is_up(&self) -> bool {
         matches!(*self.phase.borrow(), Phase::Up(..))
     }
@@ -114,7 +115,7 @@ impl Link {
         self.script_at(Node::Owner, call, replicas, due).await
     }
 
-    /// The same at a node that is taking over the slot: each try after `ASKING`.
+    /// Like [`Link::script`], on a node that is taking over the slot: each try follows `ASKING`.
     pub(super) async fn script_asking(
         self: &Arc<Self>,
         call: &Call,
@@ -170,7 +171,7 @@ impl Link {
         Ok(answer)
     }
 
-    /// Sends several commands in one go; answers in order, errors among them.
+    /// Sends several commands at once; returns the answers in order, errors among them.
     pub(super) async fn pipeline(
         self: &Arc<Self>,
         pipe: &Pipeline,
@@ -198,8 +199,8 @@ impl Link {
         Ok(value)
     }
 
-    /// A call that began after `known` silences had no answer. Calls that were in progress
-    /// together are one silence: a server that stalls once keeps its connections.
+    /// Counts a call without an answer, which began after `known` silences. Calls that were in
+    /// progress together count once: a server that stalls once keeps its connections.
     fn silent_since(self: &Arc<Self>, known: u32, number: u64) {
         let counted = self
             .silences
@@ -233,7 +234,7 @@ impl Link {
         self.connection_within(self.deadline, due).await
     }
 
-    /// An attempt that has gone on for longer than `patience` is not waited for.
+    /// Waits for a connection, but not for an attempt that has gone on for longer than `patience`.
     async fn connection_within(
         self: &Arc<Self>,
         patience: Duration,
@@ -244,7 +245,7 @@ impl Link {
             match &*phase.borrow_and_update() {
                 Phase::Up(connection, number) => return Ok((connection.clone(), *number)),
                 Phase::Pausing(why) => return Err(why.clone()),
-                // Others have waited a whole deadline for it: nobody else needs to.
+                // Others have waited for this attempt a whole deadline long: nobody else needs to.
                 Phase::Connecting(since) if deadline::now() >= *since + patience => {
                     return Err(Fault::Down);
                 }
@@ -278,6 +279,7 @@ impl Link {
         let is_closed = Arc::new(AtomicBool::new(false));
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(self.connect_timeout))
+            // Every call has a deadline of its own.
             .set_response_timeout(None)
             .set_pipeline_buffer_size(1024)
             .set_push_sender(self.watcher(number, &is_closed));
@@ -286,7 +288,7 @@ impl Link {
                 .client
                 .get_multiplexed_async_connection_with_config(&config)
                 .await?;
-            // A server that refuses this gets the sources later, with the calls.
+            // If the server refuses this, it gets the sources later, with the calls.
             let scripts = script::load_all();
             let loaded = connection.send_packed_commands(&scripts, 0, scripts.len());
             let _ = loaded.await;
@@ -296,19 +298,19 @@ impl Link {
             Ok(Ok(connection)) => {
                 self.silences.store(0, Relaxed);
                 self.phase.send_replace(Phase::Up(connection, number));
-                // It may have closed before it was the one to be given up.
+                // The socket may have closed before this connection was the one in use.
                 if is_closed.load(SeqCst) {
                     self.give_up(number);
                 }
             }
-            // What matters to an operator: refused credentials, no connection left.
+            // An operator must see these: refused credentials, or no connection left.
             Ok(Err(error)) if !error.is_io_error() => self.pause(error.into()).await,
             Ok(Err(_)) | Err(_) => self.pause(Fault::Down).await,
         }
     }
 
-    /// Gives connection `number` up when the driver finds its socket closed, which it
-    /// does without a call.
+    /// Returns a callback that gives up connection `number` when the driver finds its socket
+    /// closed, which it does without a call.
     fn watcher(
         self: &Arc<Self>,
         number: u64,
@@ -326,8 +328,8 @@ impl Link {
         }
     }
 
-    /// Drops connection `number`, if it is still the one in use. One that had worked is
-    /// made anew at once: calls wait for it and do not fail.
+    /// Gives up connection `number` if it is still in use. One that had worked is replaced at
+    /// once: calls wait for the new one and do not fail.
     fn give_up(self: &Arc<Self>, number: u64) {
         let has_worked = self.failures.load(Relaxed) == 0;
         let dropped = self.phase.send_if_modified(|phase| {
@@ -342,7 +344,7 @@ impl Link {
         });
         match (dropped, has_worked) {
             (true, true) => {
-                // Should it break again before it has answered, there is a pause.
+                // If the new one breaks before it has answered, there is a pause.
                 self.failures.store(1, Relaxed);
                 self.has_hope.store(true, Relaxed);
                 self.begin();
@@ -360,13 +362,14 @@ impl Link {
         });
         let failures = self.failures.fetch_add(1, Relaxed);
         let pause = PAUSE_MIN * 2_u32.pow(failures.saturating_sub(1).min(8));
+        // Spread, so that the nodes of a fleet do not all connect at once.
         let spread = rand::random_range(0.8..1.2);
         tokio::time::sleep(pause.min(PAUSE_MAX).mul_f64(spread)).await;
         self.phase.send_replace(Phase::Idle);
     }
 }
 
-/// Whether the answer to `WAIT` says that enough replicas have the write.
+/// Fails unless the answer to `WAIT` says that enough replicas have the write.
 fn confirmed(answer: Option<Value>, replicas: Replicas) -> Result<(), Fault> {
     match answer.ok_or(Fault::Misread)?.extract_error()? {
         Value::Int(count) if replicas.are_met(count) => Ok(()),
@@ -374,7 +377,7 @@ fn confirmed(answer: Option<Value>, replicas: Replicas) -> Result<(), Fault> {
     }
 }
 
-/// Connecting or pausing. Should its task be ended from outside, the next call begins
+/// An attempt to connect, or the pause before one. If its task is cancelled, the next call starts
 /// anew instead of waiting for ever.
 struct Attempt(Arc<Link>);
 
@@ -383,12 +386,12 @@ impl Attempt {
         self.0.connect().await;
     }
 
-    /// A connection that nobody has used since it was made returns by itself too: were it left
-    /// to the next call, that call would have to wait for it.
+    /// Replaces a connection that broke before its first answer, without waiting for a call: that
+    /// call would have to wait for the connection.
     async fn pause_and_connect(self) {
         let link = Arc::clone(&self.0);
         link.pause(Fault::Down).await;
-        // Before the next attempt begins: an attempt that is dropped ends the one under way.
+        // Before the next attempt begins: dropping this would end that one.
         drop(self);
         link.begin();
     }

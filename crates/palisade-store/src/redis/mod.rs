@@ -5,10 +5,9 @@
 //! of `palisade_core::limit` and is compared with them on random sequences. It counts
 //! microseconds in doubles, which are exact until the year 2255.
 //!
-//! On a cluster the buckets of one hash tag are one call; a decision over several tags
-//! charges them at once and takes back what was taken unless all admit, so it never
-//! admits too much and may for an instant admit too little. Each slot is judged by the
-//! clock of its own node.
+//! On a cluster the buckets of one hash tag are one call. A decision over several tags charges
+//! them all at once and, unless all admit, gives back what was taken: it never admits too much,
+//! and may for an instant admit too little. Each slot is judged by the clock of its own node.
 
 mod backend;
 mod batch;
@@ -53,13 +52,13 @@ use records::{Found, Held, Position};
 use risks::RiskWatch;
 use script::{Call, PROBE, RESET, SET_ASIDE};
 
-/// How long an unreadable record is kept for inspection.
+/// Time for which an unreadable record is kept for inspection, in milliseconds.
 const ASIDE_MS: u64 = DAY / 1_000;
-/// Steps of a listing that one page may take before it is handed out unfilled.
+/// Steps of a listing after which a page is returned, even if it is not full.
 const SCAN_STEPS_MAX: u32 = 128;
 
-/// The store on Redis. Cheap to share; connects when it is first used, and again by
-/// itself whenever the server comes back.
+/// A store on Redis. Cheap to share; it connects when it is first used, and reconnects by itself
+/// whenever the server comes back.
 pub struct RedisStore {
     shared: Arc<Shared>,
 }
@@ -114,8 +113,8 @@ impl Shared {
         if charges.is_empty() {
             return Box::pin(self.decide_nothing(now, due)).await;
         }
-        // What is rare, or several calls anyway, is boxed: its state is kilobytes, which
-        // every decision on a single server would move about.
+        // Rare paths, and those that make several calls anyway, are boxed: their state is
+        // kilobytes, which every decision on a single server would move around.
         match &self.backend {
             Backend::Single(single) => {
                 let buckets = charge::buckets(&self.keys, charges, taken_at);
@@ -134,7 +133,7 @@ impl Shared {
         }
     }
 
-    /// Decisions of one bucket each, on one server in one call.
+    /// Makes decisions of one bucket each, on one server in one call.
     async fn decide_each(
         &self,
         single: &Single,
@@ -167,10 +166,10 @@ impl Shared {
         })
     }
 
-    /// The clock of a server that could take a charge now; of all of them, the first's.
+    /// The first master's clock, if every master could take a charge now.
     ///
-    /// In an outage only probes come here: it is they that must notice a master's
-    /// successor.
+    /// In an outage only probes come here, so it is up to them to notice that a master was
+    /// replaced.
     async fn clock(&self, due: Instant) -> Result<Micros, StoreError> {
         let clock = self.clock_of_masters(due).await;
         if clock.is_err() {
@@ -200,7 +199,8 @@ impl Shared {
         first.ok_or_else(|| misread("probe"))
     }
 
-    /// Looks at what the servers' settings put at risk. What they do not say is no failure.
+    /// Asks the servers what their settings put at risk. Settings that they do not show are no
+    /// failure.
     async fn look_at_risks(&self, due: Instant) {
         let Ok(masters) = self.backend.masters(due).await else {
             return;
@@ -213,7 +213,7 @@ impl Shared {
         }
         let mut answers = Vec::new();
         while let Some(ended) = asked.join_next().await {
-            // Half of a cluster would look like one without risks.
+            // Part of a cluster could look like one without risks.
             let Ok(Ok(answer)) = ended else { return };
             answers.push(answer);
         }
@@ -233,8 +233,8 @@ impl Shared {
         }
     }
 
-    /// Each record in its own slot, in the order given. A look first keeps most
-    /// conflicts from leaving a part written.
+    /// Commits each record in its own slot, in the order given. A look at the revisions first
+    /// keeps most conflicts from leaving a part written.
     async fn commit_one_by_one(
         self: &Arc<Self>,
         writes: &[RecordWrite],
@@ -261,7 +261,7 @@ impl Shared {
         Ok(Commit::Done)
     }
 
-    /// Whom the next page shows; moves `position` behind it, `None` at the end.
+    /// Finds the records of the next page, and moves `position` behind them; `None` at the end.
     async fn find(
         &self,
         kind: RecordKind,
@@ -296,7 +296,7 @@ impl Shared {
         records::read_loaded(answer, keys.len())
     }
 
-    /// Reads records: on one server in one call, on a cluster each where it is.
+    /// Reads records: on one server in one call, on a cluster each on its own node.
     async fn load(self: &Arc<Self>, keys: &[RecordKey], due: Instant) -> Result<Found, StoreError> {
         if keys.len() <= 1 || matches!(self.backend, Backend::Single(_)) {
             return self.load_call(keys, due).await;
@@ -332,6 +332,7 @@ impl Buckets for RedisStore {
             if stuck.is_empty() {
                 return Ok(charged);
             }
+            // F-CLOCK: these refuse only because the clock stepped back.
             Box::pin(self.shared.pull_to_now(&stuck, &charged)).await?;
             Box::pin(self.shared.decide(&summed, asked)).await
         })
@@ -352,7 +353,7 @@ impl Buckets for RedisStore {
                     for (charge, charged) in charges.iter().zip(&mut each) {
                         let one = std::slice::from_ref(charge);
                         if !stuck(one, charged).is_empty() {
-                            // Nothing was taken: it is judged again, by itself.
+                            // Nothing was taken: judge it again, alone.
                             *charged = self.charge(one, take).await?;
                         }
                     }
@@ -398,6 +399,7 @@ impl Buckets for RedisStore {
                 }
             }
             match failed {
+                // An error only if nothing was done: otherwise the caller must learn what was.
                 Some(error) if !done.contains(&true) => Err(error),
                 _ => Ok(ResetDone { done }),
             }
@@ -515,8 +517,8 @@ impl Vitals for RedisStore {
             let shared = Arc::clone(&self.shared);
             let look = tokio::spawn(async move { shared.look_at_risks(due).await });
             let clock = self.shared.clock(due).await?;
-            // It was asked together with the clock. Should it take longer, the next probe's
-            // caller sees what it found.
+            // It began together with the clock. If it takes longer, the next probe reports its
+            // result.
             let _ = timeout(self.shared.options.deadline / 10, look).await;
             Ok(self.shared.time.now().unwrap_or(clock))
         })
@@ -530,7 +532,7 @@ impl Vitals for RedisStore {
     }
 
     fn flush(&self) -> Answer<'_, ()> {
-        // What the server acknowledged is the server's to keep.
+        // The server keeps what it acknowledged; there is nothing to write here.
         Answer::ready(())
     }
 

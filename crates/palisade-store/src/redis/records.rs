@@ -1,5 +1,5 @@
-//! Records as they are stored: revision and expiry (7 bytes each, little endian), then
-//! the bytes.
+//! Records as Redis stores them: revision and expiry (7 bytes each, little endian), then the
+//! bytes.
 
 use palisade_core::Digest;
 use palisade_core::record::{RecordKey, RecordKind, RecordWrite};
@@ -13,9 +13,9 @@ use super::script::{COMMIT, Call, LOAD};
 use crate::{Loaded, Record, StoreError};
 
 const HEADER_BYTES: usize = 14;
-/// The last instant that a script can hold.
+/// Last instant that a script can hold: Lua's numbers are floating-point.
 const AT_MAX: u64 = 1 << 53;
-/// Keys that one step of a listing looks at.
+/// Keys that one step of a listing examines.
 const SCAN_STEP: usize = 1_000;
 
 pub(super) fn load_call(keys: &Keys, records: &[RecordKey], now: Option<Micros>) -> Call {
@@ -25,14 +25,15 @@ pub(super) fn load_call(keys: &Keys, records: &[RecordKey], now: Option<Micros>)
         .fold(call, |call, record| call.key(keys.record(record)))
 }
 
-/// A record and when it ends. One that cannot be read has ended: nobody can move it.
+/// A record and when it expires. An unreadable record counts as expired: it cannot be moved to
+/// another store.
 #[derive(Clone, Debug)]
 pub(super) struct Held {
     pub(super) record: Record,
     pub(super) expires_at: Micros,
 }
 
-/// What a load found, with the end of each.
+/// Result of a load, with the expiry of each record.
 pub(super) struct Found {
     pub(super) now: Micros,
     pub(super) held: Vec<Option<Held>>,
@@ -63,8 +64,8 @@ pub(super) fn read_loaded(value: Value, count: usize) -> Result<Found, StoreErro
     })
 }
 
-/// What is stored under a key. Something that is no record at all is given as one
-/// without content, which nobody can read: it is then set aside like any other.
+/// Reads the value of a key. A value that is no record at all becomes one without content, which
+/// no decoder accepts: it is then set aside like any other unreadable record.
 fn read_record(cell: Value, now: Micros) -> Option<Held> {
     let held = |bytes, revision, expires_at| {
         let record = Record { bytes, revision };
@@ -109,8 +110,8 @@ pub(super) fn commit_call(keys: &Keys, writes: &[RecordWrite], now: Option<Micro
     })
 }
 
-/// Where a listing stands: which server, its cursor, and the last one shown of what
-/// that cursor finds.
+/// Position of a listing: the server, its cursor, and the last record shown of those that the
+/// cursor found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Position {
     pub(super) server: usize,
@@ -119,7 +120,7 @@ pub(super) struct Position {
 }
 
 impl Position {
-    /// Reads what [`Position::text`] wrote; anything else begins anew.
+    /// Reads what [`Position::text`] wrote; anything else starts from the beginning.
     pub(super) fn parse(text: Option<&str>) -> Self {
         text.and_then(Self::read).unwrap_or_default()
     }
@@ -141,9 +142,11 @@ impl Position {
         format!("{}.{}.{after}", self.server, self.cursor)
     }
 
-    /// Takes from a step's finds what fits, and moves on by as much.
+    /// Takes as many of a step's records as there is room for, and moves on behind them.
     pub(super) fn take(&mut self, step: Step, room: usize) -> Vec<Digest> {
         let mut found = step.found;
+        // `SCAN` may return a key twice, and in another order when a step is repeated: sorting
+        // makes `after` a position in it.
         found.sort_unstable();
         found.dedup();
         found.retain(|digest| self.after.is_none_or(|after| *digest > after));
@@ -151,6 +154,8 @@ impl Position {
             found.truncate(room);
             self.after = found.last().copied().or(self.after);
         } else {
+            // All of this step fitted: go on at its cursor, or on the next server if it was the
+            // last step.
             self.after = None;
             self.cursor = step.cursor;
             self.server += usize::from(step.cursor == 0);
@@ -159,13 +164,13 @@ impl Position {
     }
 }
 
-/// What one step of a listing found, and the cursor of the next.
+/// Result of one step of a listing, and the cursor of the next.
 pub(super) struct Step {
     cursor: u64,
     found: Vec<Digest>,
 }
 
-/// The next step of a listing on one server.
+/// Command for the next step of a listing on one server.
 pub(super) fn scan_command(keys: &Keys, kind: RecordKind, cursor: u64) -> redis::Cmd {
     let mut cmd = redis::cmd("SCAN");
     cmd.arg(cursor)

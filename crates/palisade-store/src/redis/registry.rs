@@ -11,7 +11,7 @@ use super::script::{Call, REGISTRY_ENTRIES, REGISTRY_PUT, REGISTRY_REMOVE, Scrip
 use crate::{Entries, Entry, REGISTRY_ENTRIES_MAX, Registry, StoreError};
 
 const HEADER_BYTES: usize = 7;
-/// The last instant that a script can hold.
+/// Last instant that a script can hold.
 const AT_MAX: u64 = 1 << 53;
 
 fn call(script: &'static Script, keys: &Keys, registry: Registry, now: Option<Micros>) -> Call {
@@ -25,7 +25,7 @@ fn call(script: &'static Script, keys: &Keys, registry: Registry, now: Option<Mi
 pub(super) fn put_call(keys: &Keys, registry: Registry, entry: Entry, now: Option<Micros>) -> Call {
     let expires = entry
         .expires_at
-        // An entry that ends at the very beginning has ended; 0 would mean never.
+        // An entry that ends at 0 has ended, but 0 would mean never.
         .map(|at| at.0.clamp(1, AT_MAX).to_string())
         .unwrap_or_default();
     call(&REGISTRY_PUT, keys, registry, now)

@@ -1,7 +1,7 @@
-//! Risks in the servers' own settings (F-EVICT), as they say it themselves.
+//! Risks in the servers' own settings (F-EVICT), as the servers report them.
 //!
-//! `INFO` is open to nearly everybody, `CONFIG` is not where others run the server: what
-//! it alone can say is left out there, and it is not asked again.
+//! Nearly every user may call `INFO`; hosted servers often refuse `CONFIG`. What only `CONFIG`
+//! shows is then left out, and it is not asked for again.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -17,12 +17,12 @@ const INFO_BYTES_MAX: usize = 256 * 1024;
 /// Report of one server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct ServerReport {
-    /// Names one run of the server: its counters begin anew with the next.
+    /// Id of one run of the server: its counters start anew with the next run.
     run: String,
     evicts: bool,
     evicted_keys: u64,
     has_replicas: bool,
-    /// False only if it writes neither a log nor snapshots.
+    /// False only if the server writes neither a log nor snapshots.
     is_saved: bool,
 }
 
@@ -36,18 +36,18 @@ pub(super) struct RiskWatch {
 #[derive(Default)]
 struct Summary {
     risks: Option<StoreRisks>,
-    /// Dropped keys by run, as each was seen last.
+    /// Dropped keys of each run, as they were last seen.
     evicted: HashMap<String, u64>,
 }
 
 impl RiskWatch {
-    /// The risks that were seen last.
+    /// The risks as they were last seen.
     pub(super) fn risks(&self) -> Option<StoreRisks> {
         self.summary.lock().risks
     }
 
-    /// The question to each server. One that has refused to show its settings is not asked for
-    /// them again: each refusal would be a line of its ACL log.
+    /// Commands that ask a server about its risks. After a server has refused to show its
+    /// settings, the commands leave them out: each refusal would be a line in its ACL log.
     pub(super) fn question(&self) -> Pipeline {
         let mut pipe = Pipeline::with_capacity(2);
         pipe.cmd("INFO");
@@ -57,7 +57,7 @@ impl RiskWatch {
         pipe
     }
 
-    /// Takes over what every server answered.
+    /// Takes in the answers of all servers.
     pub(super) fn learn(&self, answers: Vec<Vec<Value>>) {
         let mut reports = Vec::new();
         for answer in answers {
@@ -82,7 +82,8 @@ impl RiskWatch {
 }
 
 impl Summary {
-    /// Keys that a server dropped before it was seen for the first time are not counted.
+    /// Replaces the reports. Keys that a server dropped before it was seen for the first time are
+    /// not counted.
     fn take(&mut self, reports: Vec<ServerReport>) {
         let before = self.risks.map_or(0, |risks| risks.evicted_keys);
         let dropped: u64 = reports
@@ -104,7 +105,7 @@ impl Summary {
     }
 }
 
-/// Reads `INFO` and, where it is shown, when snapshots are taken.
+/// Reads `INFO` and, if the server shows it, the schedule of snapshots.
 fn read(info: Value, snapshots: Option<Value>) -> Option<ServerReport> {
     let text: String = redis::from_redis_value(info).ok()?;
     let text = text.get(..INFO_BYTES_MAX).unwrap_or(&text);
@@ -118,8 +119,8 @@ fn read(info: Value, snapshots: Option<Value>) -> Option<ServerReport> {
     let writes_log = number("aof_enabled") == Some(1);
     Some(ServerReport {
         run: field("run_id").unwrap_or_default().to_owned(),
-        // Without `maxmemory` nothing is dropped today, and the first operator who sets one
-        // finds out too late.
+        // Also without `maxmemory`: nothing is dropped today, but the first operator who sets it
+        // would find out too late.
         evicts: policy != "noeviction",
         evicted_keys: number("evicted_keys").unwrap_or(0),
         has_replicas: number("connected_slaves").is_some_and(|count| count > 0),
@@ -127,7 +128,7 @@ fn read(info: Value, snapshots: Option<Value>) -> Option<ServerReport> {
     })
 }
 
-/// `CONFIG GET save`: a name and its value, empty if no snapshot is ever taken.
+/// Reads `CONFIG GET save`: a name and its value, which is empty if no snapshot is ever taken.
 fn takes_snapshots(answer: Value) -> bool {
     let pairs: Option<HashMap<String, String>> = redis::from_redis_value(answer).ok();
     let save = pairs.and_then(|mut pairs| pairs.remove("save"));
@@ -189,7 +190,7 @@ mod tests {
         let dropped = |servers: &[String]| learned(&watch, servers).evicted_keys;
         assert_eq!(dropped(&[node("a", 500), node("b", 0)]), 0);
         assert_eq!(dropped(&[node("a", 507), node("b", 1)]), 8);
-        // A successor brings a count of its own.
+        // A replaced server starts with a count of its own.
         assert_eq!(dropped(&[node("a", 507), node("c", 90)]), 8);
         assert_eq!(dropped(&[node("a", 508), node("c", 91)]), 10);
     }

@@ -1,5 +1,5 @@
-//! The scripts, and how they are called: by digest, which a server learns when it is
-//! connected to; with the source as the answer to one that has forgotten it (a flush).
+//! The scripts, and calls of them. A call names its script by digest, which a server learns when
+//! it is connected to; a server that has forgotten it (after a flush) gets the source.
 
 use std::sync::LazyLock;
 
@@ -34,7 +34,7 @@ script!(REGISTRY_REMOVE, "registry_remove.lua");
 script!(REGISTRY_ENTRIES, "registry_entries.lua");
 script!(PROBE, "probe.lua");
 
-/// Every script.
+/// All scripts.
 const ALL: [&Script; 10] = [
     &CHARGE,
     &RESET,
@@ -48,7 +48,7 @@ const ALL: [&Script; 10] = [
     &PROBE,
 ];
 
-/// Makes a server know every script, in one round trip.
+/// Loads every script into a server, in one round trip.
 pub(super) fn load_all() -> Pipeline {
     let mut pipe = Pipeline::with_capacity(ALL.len());
     for script in ALL {
@@ -57,12 +57,12 @@ pub(super) fn load_all() -> Pipeline {
     pipe
 }
 
-/// How a call names its script.
+/// Way in which a call names its script.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum By {
     /// By digest: short, and refused by a server that does not know it.
     Digest,
-    /// By source: the server runs it and knows it from then on.
+    /// By source: the server runs it, and remembers it from then on.
     Source,
 }
 

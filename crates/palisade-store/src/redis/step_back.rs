@@ -1,4 +1,4 @@
-//! Buckets whose uses lie in the future, since a server's clock stepped back (F-CLOCK).
+//! Corrects buckets whose uses lie in the future, because a server's clock stepped back (F-CLOCK).
 
 use palisade_core::plan::Charge;
 use palisade_core::time::Micros;
@@ -12,8 +12,8 @@ use crate::{Charged, StoreError};
 const TICKS: u64 = 1 << 12;
 
 impl Shared {
-    /// Counts uses of these buckets that lie in the future as of now; `charged` is what showed
-    /// them.
+    /// Counts uses of these buckets that lie in the future as if they were made now. `charged` is
+    /// the outcome that revealed them.
     pub(super) async fn pull_to_now(
         &self,
         stuck: &[Charge<'_>],
@@ -40,7 +40,7 @@ impl Shared {
     }
 }
 
-/// What the script has to know of a bucket. A double holds these figures exactly.
+/// Arguments of the script for one bucket. A double holds these numbers exactly.
 #[expect(clippy::cast_precision_loss, reason = "all of them are below 2^53")]
 fn figures(charge: &Charge<'_>, now: Micros) -> Vec<u8> {
     let (_, burst) = charge.spec.gcra_ticks();

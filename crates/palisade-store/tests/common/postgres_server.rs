@@ -1,5 +1,5 @@
-//! A Postgres server of one's own: a child process with its data in a temporary
-//! folder, gone with the value.
+//! A Postgres server for a test: a child process with its data in a temporary folder; both end
+//! with the value.
 
 #![allow(dead_code, reason = "each test file uses its part")]
 #![expect(
@@ -75,7 +75,7 @@ impl PostgresServer {
         )
     }
 
-    /// How another process reaches a new, empty database.
+    /// Address of a new, empty database, for another process.
     pub(crate) async fn url(&self) -> String {
         let name = self.create().await;
         let folder = self.folder.path().display().to_string();
@@ -90,8 +90,8 @@ impl PostgresServer {
         name
     }
 
-    /// A new, empty database, with the schema made on first use. Machines that run
-    /// tests are slow: the deadline is generous.
+    /// Configuration for a new, empty database, with the schema made on first use. Machines that
+    /// run tests are slow: the deadline is generous.
     pub(crate) async fn database(&self) -> PostgresConfig {
         let name = self.create().await;
         let mut config = PostgresConfig::parse(&self.address(&name)).unwrap();
@@ -102,12 +102,12 @@ impl PostgresServer {
         config
     }
 
-    /// The name of the database that was made last.
+    /// Name of the database that was made last.
     pub(crate) fn last_database(&self) -> String {
         format!("t{}", self.databases.load(Ordering::Relaxed) - 1)
     }
 
-    /// Runs statements and gives the text of the first column of every row.
+    /// Runs statements and returns the text of the first column of every row.
     pub(crate) async fn sql(&self, database: &str, sql: &str) -> Vec<String> {
         self.try_sql(database, sql).await.unwrap()
     }
@@ -151,30 +151,30 @@ impl PostgresServer {
         (ticks + self::ticks(parent, 13..17)) as f64 / 100.0
     }
 
-    /// What the server wrote.
+    /// The server's log.
     pub(crate) fn log(&self) -> String {
         fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
     }
 
-    /// Ends the server at once, connections and all.
+    /// Ends the server at once, with its connections.
     pub(crate) fn kill(&mut self) {
-        // SIGQUIT: immediate, and the server takes its children along.
+        // SIGQUIT: an immediate end, of the server's children too.
         signal("QUIT", self.child.id());
         let _ = self.child.wait();
     }
 
-    /// Starts it again on the same data.
+    /// Starts the server again on the same data.
     pub(crate) async fn restart(&mut self) {
         self.child = spawn(self.folder.path(), &self.settings);
         self.ready().await;
     }
 
-    /// The server and its backends stand still.
+    /// Freezes the server and its backends.
     pub(crate) fn pause(&self) {
         self.each_process("STOP");
     }
 
-    /// They go on.
+    /// Lets the server and its backends go on.
     pub(crate) fn resume(&self) {
         self.each_process("CONT");
     }
@@ -195,7 +195,7 @@ pub(crate) struct PgBouncer {
 }
 
 impl PgBouncer {
-    /// One that hands out sessions as `mode` says: `session` or `transaction`.
+    /// Starts one that hands out sessions as `mode` says: `session` or `transaction`.
     pub(crate) async fn start(server: &PostgresServer, mode: &str) -> Self {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -231,7 +231,7 @@ impl PgBouncer {
         Self { child, port }
     }
 
-    /// How to reach this database through it.
+    /// Address of this database through the pooler.
     pub(crate) fn url(&self, database: &str) -> String {
         format!("postgres://palisade@127.0.0.1:{}/{database}", self.port)
     }
@@ -260,7 +260,7 @@ fn children(parent: u32) -> Vec<u32> {
         .collect()
 }
 
-/// Fields of `/proc/PID/stat`, counted from 0, in hundredths of a second.
+/// Sum of fields of `/proc/PID/stat` (counted from 0), in hundredths of a second.
 pub(crate) fn ticks(pid: u32, fields: std::ops::Range<usize>) -> u64 {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     // The second field is a name in parentheses, which may hold spaces.
@@ -305,7 +305,7 @@ fn spawn(folder: &Path, settings: &[String]) -> Child {
         .expect(MISSING)
 }
 
-/// Postgres refuses to run as root: it runs as its own user then.
+/// User and group that the server runs as; `None` for our own. Postgres refuses to run as root.
 fn server_user() -> Option<(u32, u32)> {
     if !fs::metadata("/proc/self").is_ok_and(|me| std::os::unix::fs::MetadataExt::uid(&me) == 0) {
         return None;
@@ -325,7 +325,7 @@ fn give_to_server(folder: &Path) {
     change_owner(folder);
 }
 
-/// Makes a file the server's own.
+/// Gives a file to the server's user.
 pub(crate) fn change_owner(path: &Path) {
     if let Some((user, group)) = server_user() {
         chown(path, Some(user), Some(group)).unwrap();
@@ -341,7 +341,8 @@ fn as_server(program: &str) -> Command {
     command
 }
 
-/// The newest installed server's program, or whatever the path has.
+/// Path of a program of the newest installed server, or its name alone, to be found in the search
+/// path.
 pub(crate) fn binary(program: &str) -> PathBuf {
     let mut versions: Vec<(u32, PathBuf)> = fs::read_dir("/usr/lib/postgresql")
         .into_iter()

@@ -11,10 +11,10 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 
-/// How long a server may take to come up.
+/// Longest time that a server may take to come up.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Tells which package to install.
+/// Message that names the package to install.
 const MISSING: &str = "`redis-server` (7 or later) is needed for this test; install the package \
                        `redis-server`, on Debian with `apt-get install redis-server`";
 
@@ -55,7 +55,7 @@ impl RedisServer {
         Self::start_with(&[])
     }
 
-    /// The same with more arguments.
+    /// Like [`RedisServer::start`], with more arguments.
     pub(crate) fn start_with(args: &[&str]) -> Self {
         let mut server = Self {
             child: None,
@@ -72,7 +72,7 @@ impl RedisServer {
         server
     }
 
-    /// Where its files are.
+    /// Folder of the server's files.
     pub(crate) fn dir(&self) -> &std::path::Path {
         self.dir.path()
     }
@@ -81,7 +81,8 @@ impl RedisServer {
         format!("redis://127.0.0.1:{}", self.port)
     }
 
-    /// Starts it; false if it ended at once, as where somebody has taken its port meanwhile.
+    /// Starts the server; false if it ended at once, for example because its port was taken
+    /// meanwhile.
     fn is_started(&mut self) -> bool {
         let child = Command::new("redis-server")
             .args(["--port", &self.port.to_string()])
@@ -96,7 +97,7 @@ impl RedisServer {
         self.child = Some(child);
         let mut has_ended = false;
         eventually("the server's first answer", || {
-            // Of a server that lets nobody look no more is seen than that one answers.
+            // A server that refuses the question has answered all the same, and is up.
             let answer = self.says(&["INFO", "server"]);
             let ended = self.child.as_mut().map(Child::try_wait);
             has_ended = !matches!(ended, Some(Ok(None)));
@@ -105,12 +106,12 @@ impl RedisServer {
         !has_ended
     }
 
-    /// Its process, while it runs.
+    /// Process id, while the server runs.
     pub(crate) fn pid(&self) -> Option<u32> {
         self.child.as_ref().map(Child::id)
     }
 
-    /// Kills it at once, as a crash would.
+    /// Kills the server at once, as a crash would.
     pub(crate) fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
             let _ = child.kill();
@@ -118,18 +119,18 @@ impl RedisServer {
         }
     }
 
-    /// Starts it again on the same port, empty.
+    /// Starts the server again on the same port, empty.
     pub(crate) fn restart(&mut self) {
         self.kill();
         eventually("the server's new start", || self.is_started());
     }
 
-    /// Stops the process without ending it: connections stay open, nothing answers.
+    /// Freezes the process without ending it: connections stay open, and nothing answers.
     pub(crate) fn freeze(&self) {
         self.signal("-STOP");
     }
 
-    /// Lets it go on.
+    /// Lets a frozen process go on.
     pub(crate) fn thaw(&self) {
         self.signal("-CONT");
     }
@@ -142,7 +143,7 @@ impl RedisServer {
         assert!(status.is_ok_and(|status| status.success()));
     }
 
-    /// Makes it answer nobody for so long.
+    /// Makes the server answer nobody for `ms` milliseconds.
     pub(crate) fn pause(&self, ms: u32) {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port)).expect("a connection");
         let command = format!("CLIENT PAUSE {ms} ALL\r\n");
@@ -152,7 +153,8 @@ impl RedisServer {
         assert_eq!(&answer, b"+OK\r\n");
     }
 
-    /// Sends a command over a connection of its own; the raw answer, empty if none.
+    /// Sends a command over a connection of its own; returns the raw answer, empty if there is
+    /// none.
     pub(crate) fn says(&self, words: &[&str]) -> String {
         ask(self.port, words).unwrap_or_default()
     }
@@ -191,7 +193,7 @@ impl RedisCluster {
         Self::start_with(&[])
     }
 
-    /// The same with more arguments for each server.
+    /// A cluster whose servers have more arguments.
     pub(crate) fn start_with(more: &[&str]) -> Self {
         let mut args = vec![
             "--cluster-enabled",
@@ -237,7 +239,7 @@ impl RedisCluster {
         format!("redis+cluster://{}", hosts.join(","))
     }
 
-    /// The node that is master of the slot of `key` now.
+    /// Position of the node that is master of the slot of `key` now.
     pub(crate) fn master_of(&self, key: &str) -> usize {
         let index = self.nodes.iter().position(|node| {
             let answer = node.says(&["GET", key]);

@@ -14,10 +14,10 @@ use palisade_store::conformance::{TestClock, TestLimits, spec};
 use palisade_store::redis::{RedisConfig, RedisStore, TimeSource};
 use palisade_store::{Buckets, Take};
 
-/// Long enough for a busy machine, where a test is not about time.
+/// Deadline for tests that are not about time: long enough for a busy machine.
 pub(crate) const PATIENT: Duration = Duration::from_secs(10);
 
-/// A new store that judges by `clock`, empty because no other has its prefix.
+/// A new store that judges by `clock`; empty, because no other store has its prefix.
 pub(crate) fn store_at(url: &str, clock: Arc<TestClock>) -> RedisStore {
     static MADE: AtomicU32 = AtomicU32::new(0);
     let number = MADE.fetch_add(1, Ordering::Relaxed);
@@ -31,7 +31,7 @@ pub(crate) fn store_at(url: &str, clock: Arc<TestClock>) -> RedisStore {
     .unwrap()
 }
 
-/// A store that judges by the server's clock and has time.
+/// A store that judges by the server's clock, with a long deadline.
 pub(crate) fn patient(url: &str) -> RedisStore {
     RedisStore::new(RedisConfig {
         deadline: PATIENT,
@@ -46,7 +46,8 @@ pub(crate) async fn used(store: &RedisStore, charge: &Charge<'_>) -> u64 {
     peeked.unwrap().readings[0].used
 }
 
-/// 300 requests at once, spread over the stores, on one bucket of 250: how many get in.
+/// Sends 300 requests at once, spread over the stores, to one bucket of 250; returns how many are
+/// admitted.
 pub(crate) async fn race_for(stores: &[Arc<RedisStore>], subject: &str) -> u32 {
     let algorithms = [
         ("log", Algorithm::SlidingLog),

@@ -1,4 +1,4 @@
-//! A path to a server on which every byte takes its time, in each direction.
+//! A path to a server that delays every byte, in each direction.
 
 #![allow(dead_code, reason = "every test binary uses a part of it")]
 #![expect(clippy::expect_used, reason = "part of the tests")]
@@ -13,12 +13,13 @@ use std::sync::atomic::{AtomicU16, Ordering::SeqCst};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-/// Opens a path to `far`; the port at its near end. It lasts as long as the process.
+/// Opens a path to the port `far`, and returns the port of its near end. It lasts as long as the
+/// process.
 pub(crate) fn open(far: u16, round_trip: Duration) -> u16 {
     open_to(Arc::new(AtomicU16::new(far)), round_trip)
 }
 
-/// The same to whatever `far` is when a connection is made.
+/// Like [`open`], to the port that `far` holds when a connection is made.
 pub(crate) fn open_to(far: Arc<AtomicU16>, round_trip: Duration) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let near = listener.local_addr().expect("a bound socket").port();
@@ -26,7 +27,7 @@ pub(crate) fn open_to(far: Arc<AtomicU16>, round_trip: Duration) -> u16 {
         for client in listener.incoming().flatten() {
             let far = far.load(SeqCst);
             std::thread::spawn(move || {
-                // The first packets of a connection need the way as well.
+                // The first packets of a connection take the path as well.
                 std::thread::sleep(round_trip);
                 let Ok(server) = TcpStream::connect(("127.0.0.1", far)) else {
                     return;

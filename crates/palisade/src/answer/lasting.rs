@@ -14,8 +14,8 @@ use parking_lot::Mutex;
 
 use crate::engine::RequestAnswer;
 
-/// Most limits that each thread remembers, those seen last. Most services have fewer, and searching
-/// all of them must cost less than formatting two values.
+/// Most limits that each thread remembers; a new one evicts the oldest entry. Most services have
+/// fewer limits, and searching all entries must cost less than formatting two values.
 const LIMITS_MAX: usize = 8;
 
 thread_local! {
@@ -50,7 +50,7 @@ impl Lasting {
         }
     }
 
-    /// Forgets the value of another reset.
+    /// Makes this the entry of `reset`, without the value of an earlier one.
     fn at(&mut self, reset: u64) -> &mut Self {
         if self.reset_at != reset {
             (self.reset_at, self.reset) = (reset, None);
@@ -107,6 +107,7 @@ fn text_of_process(text: &str) -> Option<&'static str> {
     if texts.len() >= TEXTS_MAX || text.len() > TEXT_BYTES_MAX {
         return None;
     }
+    // Leaked on purpose: the bounds above keep all of them below 256 KiB.
     let text: &'static str = text.to_owned().leak();
     texts.insert(text);
     Some(text)

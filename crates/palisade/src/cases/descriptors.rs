@@ -40,9 +40,9 @@ impl std::fmt::Debug for Written {
 #[serde(deny_unknown_fields)]
 struct Full {
     entries: Vec<WrittenEntry>,
-    /// Hits of this descriptor: 0 only looks, a negative number gives back.
+    /// Hits of this descriptor: 0 only reads, and a negative number refunds.
     hits: Option<i64>,
-    /// A limit of its own, such as `"10/min"`.
+    /// A limit that the caller sets for this descriptor, such as `"10/min"`.
     limit: Option<String>,
 }
 

@@ -15,11 +15,11 @@ use crate::wire::{self, RawGuard, RawRequest, WireError};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum StoreState {
-    /// It answers.
+    /// The store answers.
     Up,
-    /// It refuses connections.
+    /// The store refuses connections.
     Down,
-    /// It accepts and stays silent.
+    /// The store accepts connections and never answers.
     Timeout,
 }
 
@@ -51,7 +51,7 @@ pub struct Event {
     pub expect: Option<Map<String, Value>>,
 }
 
-/// Why a line was refused.
+/// Reason why a line was refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CaseError {
     /// The line or one of its fields.

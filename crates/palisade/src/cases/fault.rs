@@ -1,4 +1,4 @@
-//! A store that can be taken away: every call fails while it is down.
+//! A store that fails on request: every call fails while it is down.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -7,14 +7,14 @@ use palisade_store::{Answer, Call, Interceptor, Store, StoreError};
 
 use super::event::StoreState;
 
-/// Wraps a store. A time-out is answered at once: on a virtual clock nobody waits.
+/// Wraps a store. A time-out fails at once, because nobody waits on a virtual clock.
 pub struct FaultStore {
     inner: Arc<dyn Store>,
     state: AtomicU8,
 }
 
 impl FaultStore {
-    /// A store that is up.
+    /// Wraps `inner`. The store is up until [`Self::set`] says otherwise.
     pub fn new(inner: Arc<dyn Store>) -> Self {
         Self {
             inner,

@@ -1,5 +1,5 @@
-//! The lines that a recording is full of, requests without remarks or expectations, read
-//! in one pass and without a copy. Whatever is not plain is left to the reader of any line.
+//! Fast parser for the most common lines of a recording, requests without remarks or expectations:
+//! one pass, no copies. It leaves all other lines to the general parser.
 
 use std::borrow::Cow;
 
@@ -51,9 +51,9 @@ struct PlainRequest<'a> {
     correlation_id: Option<Text<'a>>,
 }
 
-/// The event of a plain request; `None` of anything else, wrong lines included.
+/// The event of a plain request; `None` for anything else, including lines that are not valid.
 pub(super) fn request(line: &str, slash: EncodedSlash) -> Option<Event> {
-    // A struct would also be read from an array.
+    // serde would read the struct from an array, too.
     if !line.trim_start().starts_with('{') {
         return None;
     }

@@ -1,4 +1,5 @@
-//! `"op":"reserve"` and the steps after it: reservations as lines, named within their file.
+//! `"op":"reserve"` and its follow-up operations: reservations as lines, with names that later
+//! lines of the file refer to.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,14 +21,14 @@ use crate::wire::{
 /// Most reservations that a file may name.
 const NAMED_MAX: usize = 100_000;
 
-/// A reservation as a line asks for it.
+/// A line that makes a reservation.
 #[derive(Clone, Debug)]
 pub struct NamedReserve {
-    /// Its name in later lines.
+    /// Name by which later lines refer to the reservation.
     pub name: Option<String>,
-    /// The facts.
+    /// Facts of the request that the reservation is for.
     pub facts: RequestFacts,
-    /// Its duration, and whether less is accepted.
+    /// Duration of the reservation, and whether a smaller one is accepted.
     pub hold: Hold,
 }
 
@@ -65,7 +66,7 @@ impl ReservationStep {
     }
 }
 
-/// A call of a line on the reservation of an earlier one.
+/// A line that extends, settles or releases the reservation of an earlier line.
 #[derive(Clone, Debug)]
 pub struct NamedFollowUp {
     /// The call.
@@ -108,7 +109,7 @@ pub(super) fn follow_up(
     Ok(NamedFollowUp { step, of, asked })
 }
 
-/// The reservations that lines have named.
+/// The tokens of reservations, by the names that lines have given them.
 #[derive(Default)]
 pub(super) struct NamedReservations(HashMap<String, Box<str>>);
 

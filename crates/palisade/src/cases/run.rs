@@ -83,8 +83,8 @@ impl Replayer {
         })
     }
 
-    /// A replayer on the embedded store. Its decisions are the same and many times as fast, until
-    /// more than `keys_max` buckets count at once.
+    /// A replayer on the embedded store. It makes the same decisions, many times as fast, as long
+    /// as no more than `keys_max` buckets count at once.
     #[must_use]
     pub fn embedded(
         policy: Arc<PolicySet>,
@@ -114,7 +114,7 @@ impl Replayer {
         let config = EngineConfig {
             policy,
             tenants,
-            // Outages are events here; a machine that stalls is none.
+            // An outage is an event of the recording. A machine that stalls must not look like one.
             deadline: std::time::Duration::from_secs(24 * 3600),
             ..EngineConfig::new(
                 Arc::<FaultStore>::clone(&store),
@@ -154,6 +154,7 @@ impl Replayer {
             }
             Operation::Request(facts) => {
                 if let Some(costs) = &facts.costs {
+                    // Refused as in the decision API (B-UNIT).
                     let known = self.engine.with_policy(|policy| policy.knows_units(costs));
                     known.map_err(WireError::from)?;
                 }

@@ -1,8 +1,8 @@
-//! Tasks that run beside the requests: probes of the store, copies of the registries,
-//! refills of leased limits.
+//! Tasks that run beside the requests: probes of the store, copies of the registries, refills of
+//! leased limits.
 //!
-//! One step of the probes serves the server's task and the virtual clock of policy
-//! cases, so that both see the same modes.
+//! The server's task and the virtual clock of policy cases share the step that makes probes, so
+//! that both see the same modes.
 
 use std::time::Duration;
 
@@ -13,26 +13,26 @@ use palisade_store::StoreError;
 use super::Engine;
 use super::link::For;
 
-/// Interval between looks whether a probe is due.
+/// Interval at which due probes are looked for.
 const PROBES_EVERY: Duration = Duration::from_millis(250);
 
-/// Interval between looks at a store that answers: at its risky settings, and on a quiet
-/// node whether it is still there.
+/// Interval at which a healthy store is probed, to find out about risky settings and, on a quiet
+/// node, whether the store is still there.
 const LOOK_EVERY: Duration = Duration::from_secs(30);
 
-/// Interval at which changes of other nodes are taken over: twice within the second in which
-/// they must bind.
+/// Interval at which changes by other nodes are copied. They must bind within a second, so every
+/// node looks twice in that time.
 const REGISTRIES_EVERY: Duration = Duration::from_millis(500);
 
-/// Interval at which refunds are announced, if there are any: a tenth of the second in which
-/// others must know, and few enough writes however many refunds there are.
+/// Interval at which refunds are announced. Other nodes must know within a second; the interval is
+/// a tenth of that, and still bounds the number of writes.
 const REFUNDS_EVERY: Duration = Duration::from_millis(100);
 
-/// Interval at which overage is shared: a node that is killed loses no more of it.
+/// Interval at which overage is shared. A node that is killed loses at most this much of it.
 const OVERAGE_EVERY: Duration = Duration::from_secs(5);
 
 impl Engine {
-    /// When the failure machinery next has something to do.
+    /// The instant at which the failure machinery next has something to do.
     pub fn next_due(&self) -> Option<Micros> {
         self.link.modes().next_due().map(|(at, _)| at)
     }
@@ -40,6 +40,7 @@ impl Engine {
     /// Does everything that is due at `now`: probes and expiries, one at a time.
     pub async fn run_due(&self, now: Micros) {
         loop {
+            // Each step may make another one due.
             let next = self.link.modes().next_due();
             match next {
                 Some((at, due)) if at <= now => self.link.run(due, now).await,
@@ -48,8 +49,8 @@ impl Engine {
         }
     }
 
-    /// Everything that runs beside requests: probes, registries, leases, overage and settles that
-    /// wait for the store, for as long as it is polled.
+    /// Runs the background work for as long as it is polled: probes, registries, leases, overage,
+    /// and settles that wait for the store.
     pub async fn run_forever(&self) {
         tokio::join!(
             self.probe_forever(),
@@ -57,17 +58,19 @@ impl Engine {
             self.refill_forever(),
             self.settle_forever(),
             self.settle_reservations_forever(),
+            self.tell_thresholds_forever(),
         );
     }
 
-    /// Gives back tokens that were taken ahead, shares what API keys used beyond their quotas,
-    /// and makes the store durable: part of a graceful end, after the last request.
+    /// Returns leased tokens, shares overage of API keys and flushes the store. Part of a graceful
+    /// end, after the last request.
     ///
     /// # Errors
     /// The store could not be flushed: what was counted in the last moments may be lost.
     pub async fn finish(&self) -> Result<(), StoreError> {
         self.return_leases().await;
         self.retry_settles().await;
+        self.tell_thresholds().await;
         if self.settle_overage().await.is_err() {
             tracing::warn!(
                 "what API keys used beyond their quotas in the last seconds is not kept"
@@ -76,18 +79,18 @@ impl Engine {
         self.store().flush().await
     }
 
-    /// Makes the calling thread's connections to the store, so that its first decision does
-    /// not spend its time on that (F-READY). To be awaited on every thread that decides,
-    /// before it does: it takes as long as a connection may. Whether it succeeded matters to
-    /// nobody: without a store the first decisions are made as in any outage.
+    /// Opens the calling thread's connections to the store, so that its first decision does not
+    /// have to (F-READY). To be awaited before the first decision on every thread that decides; it
+    /// takes as long as connecting may. Failure is not reported: without a store the first
+    /// decisions are made as in any outage.
     pub async fn connect(&self) {
         if let Err(error) = self.store().connect().await {
             tracing::debug!(%error, "no connection to the store yet");
         }
     }
 
-    /// Probes in the background for as long as it is polled: a store that failed when its
-    /// breaker wants it, one that answers now and then.
+    /// Probes the store for as long as it is polled: when a breaker asks for it, and now and then
+    /// while the store answers.
     pub async fn probe_forever(&self) {
         self.reach().await;
         let mut looked = self.now();
@@ -102,12 +105,13 @@ impl Engine {
         }
     }
 
-    /// Asks the store until it has answered, or until limits are decided without it: a node
-    /// that nobody asks anything is ready too, then (F-READY). Failures count as those of
-    /// requests do.
+    /// Calls the store until it has answered once, or until limits are decided without it, so that
+    /// a node without traffic becomes ready, too (F-READY). Failures count for the breaker like
+    /// those of requests.
     async fn reach(&self) {
         self.connect().await;
         let _ = self.link.look().await;
+        // Made like decisions, so that failures open the breaker, which ends this loop.
         while !self.link.is_reached() && !self.link.is_cut_off(Policy::Limits) {
             let ends = self.link.request_ends();
             let whom = For::Decision(Policy::Limits);
@@ -116,9 +120,9 @@ impl Engine {
         }
     }
 
-    /// Takes over allowlist, tier changes, API keys, clients, resets and refunds for as long as
-    /// it is polled, and announces this node's own refunds, so that a change reaches every node
-    /// within a second.
+    /// Copies allowlist, tiers, API keys, clients, resets and refunds of other nodes for as long as
+    /// it is polled, and announces this node's own refunds. A change reaches every node within a
+    /// second.
     pub async fn follow_registries(&self) {
         let follow = async {
             loop {
@@ -138,8 +142,8 @@ impl Engine {
         let ((), ()) = tokio::join!(follow, announce);
     }
 
-    /// Shares what API keys use beyond their quotas, and tells the totals of a month that
-    /// is over, for as long as it is polled.
+    /// Shares overage of API keys, and reports the totals of a month that is over, for as long as
+    /// it is polled.
     pub async fn settle_forever(&self) {
         loop {
             tokio::time::sleep(OVERAGE_EVERY).await;
@@ -147,10 +151,9 @@ impl Engine {
         }
     }
 
-    /// Keeps leased limits supplied for as long as it is polled: the next batch of a
-    /// busy one is fetched before the last has run out, and tokens that nobody used go
-    /// back to the store. Without it each batch is waited for by the request that finds
-    /// the last one used up.
+    /// Keeps leased limits supplied for as long as it is polled: fetches the next batch of a busy
+    /// limit before the last one has run out, and returns unused tokens to the store. Without it, a
+    /// request that finds no token left has to wait for the next batch.
     pub async fn refill_forever(&self) {
         self.supply_leases().await;
     }

@@ -1,4 +1,4 @@
-//! Figures that are read when somebody asks for them, not counted as they happen.
+//! Gauges that are computed when somebody reads them, not counted as events happen.
 
 use palisade_core::decision::Mode;
 use palisade_core::failure::{Circuit, Policy};
@@ -6,38 +6,38 @@ use palisade_store::{StoreStats, Vitals};
 
 use super::{CandidateReport, Engine, ReservationFigures, TenantStats};
 
-/// A snapshot for `/metrics`.
+/// A snapshot of the engine's gauges for `/metrics`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Figures {
-    /// The store; what left or overflowed among local limits and fallback counts
-    /// here too.
+    /// The store's statistics. Evictions, expiries and overflows of local limits and of the
+    /// fallback counters are added to them.
     pub store: StoreStats,
-    /// What this process remembers by key beside the store: local limits, fallback,
-    /// leases, known denials, degraded counters and blocks.
+    /// Keys that this process holds in memory besides the store: local limits, fallback counters,
+    /// leases, remembered denials, counters and blocks of degraded mode.
     pub local_keys: u64,
-    /// Whether the store's last answer was one.
+    /// False while calls of the store fail.
     pub store_answers: bool,
     /// Degradation level, 0 to 3.
     pub degradation_level: u8,
-    /// State of each policy's breaker: name and 0 closed, 1 open, 2 half open.
+    /// Breaker of each failure policy: its name and 0 closed, 1 open, 2 half open.
     pub circuits: Vec<(&'static str, u8)>,
-    /// How each policy answers what the store does not decide: name and 0 normal,
-    /// 1 fail open, 2 degraded, 3 fail closed.
+    /// Mode in which each failure policy answers without the store: its name and 0 normal, 1 fail
+    /// open, 2 degraded, 3 fail closed.
     pub modes: Vec<(&'static str, u8)>,
-    /// Cached policies.
+    /// Statistics of the cached tenants' policies.
     pub tenants: TenantStats,
-    /// False while the kill switch is on.
+    /// False while the kill switch disables the policy.
     pub enabled: bool,
     /// Revision of the policy in force.
     pub policy_revision: u64,
-    /// Reservations since the start.
+    /// Reservations since the process started.
     pub reservations: ReservationFigures,
-    /// How the candidate policy compares, if there is one.
+    /// Comparison of the candidate policy, if there is one.
     pub candidate: Option<CandidateReport>,
 }
 
 impl Engine {
-    /// Reads the figures.
+    /// Takes a snapshot of the gauges.
     pub fn figures(&self) -> Figures {
         let now = self.now();
         let source = self.tenants.health();

@@ -1,4 +1,4 @@
-//! What `/health/*` and the dashboard show of the engine.
+//! Health of the engine for `/health/*` and the dashboard.
 
 use std::time::Duration;
 
@@ -72,8 +72,8 @@ pub struct DependencyReport {
 }
 
 impl Engine {
-    /// For how long the store has answered no availability probe; `None` while it
-    /// is trusted. For hosts that end themselves in an outage that does not end.
+    /// Time since the store last answered an availability probe; `None` while its breaker is
+    /// closed. A host can use it to end itself in an outage that does not end.
     pub fn store_silent_for(&self) -> Option<Duration> {
         let silent = self.link.modes().silent_for(self.now());
         silent.map(Duration::from_micros)
@@ -89,6 +89,7 @@ impl Engine {
         let level = modes.level(source, now);
         let health = modes.health();
         HealthReport {
+            // Either the store has answered, or limits are decided without it.
             ready: modes.is_ready(now) && (is_reached || is_cut_off(&modes)),
             degradation_level: level.number(),
             store: DependencyReport {
@@ -127,12 +128,13 @@ impl Engine {
     }
 }
 
-/// Limits are decided without the store.
+/// True while limits are decided without the store.
 fn is_cut_off(modes: &NodeModes) -> bool {
     modes.circuit(Policy::Limits) != Circuit::Closed
 }
 
-/// By its own answers: a circuit may wait long after the store is back, and says so itself.
+/// State of the store by its own answers, not by the breakers: a breaker may stay open long after
+/// the store is back, and is reported separately.
 const fn state_name(store: StoreHealth) -> &'static str {
     match store {
         StoreHealth::Down => "down",

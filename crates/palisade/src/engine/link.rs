@@ -1,8 +1,9 @@
-//! The one way a store is called: leave from the breaker, a deadline, a report.
+//! The only way to call a store: permission from the breaker, a deadline, and a report of the
+//! outcome.
 //!
-//! A call is made [`For`] somebody, and that says what an open breaker and a failure
-//! mean for it. Everything that depends on how the store is doing lives here too: the
-//! failure modes of this node and the counters that stand in for the store.
+//! A call is made [`For`] a purpose, which decides how an open breaker and a failure affect it.
+//! This module also holds everything that depends on the state of the store: the failure modes of
+//! this node and the counters that stand in for the store.
 
 use std::cell::Cell;
 use std::pin::Pin;
@@ -23,25 +24,25 @@ use super::stand_in::StandIn;
 use super::timing::is_measured;
 use crate::deadline::{TimeIsUp, until};
 
-/// Counters that live in this process only: local limits, throttles and fallbacks.
+/// Counters in this process only: local limits, throttles and fallback counters.
 pub(super) type LocalStore = MemoryStore<Arc<dyn Clock>>;
 
-/// What a request may take beyond the store's deadline: it waits its turn for no longer
-/// than the deadline, and a call that it makes then still has this much.
+/// Time that a request may take beyond the store's deadline. A request waits for its turn no longer
+/// than the deadline, so that a store call after the wait still has this much time.
 const GRACE: Duration = Duration::from_millis(40);
 
 thread_local! {
-    /// Calls of a store in this process, of which one in a few is measured.
+    /// Number of calls of a synchronous store on this thread; one in a few is measured.
     static TURN: Cell<u32> = const { Cell::new(0) };
 }
 
-/// Nothing but answers came from the store.
+/// Value of `Link::told` while the store answers; other values are kinds of failures.
 const ANSWERS: u8 = u8::MAX;
 
-/// Most local counters of each kind; beyond that new keys share a strict one.
+/// Most local counters of each kind. Further keys share one strict counter.
 const LOCAL_KEYS_MAX: u64 = 1_000_000;
 
-/// Longer than any process lives.
+/// Distance of a deadline that never passes: no process lives this long.
 const FAR_OFF: Duration = Duration::from_secs(30 * 365 * 24 * 60 * 60);
 
 /// Empty local counters.
@@ -53,33 +54,33 @@ pub(super) fn local_store(clock: &Arc<dyn Clock>) -> LocalStore {
     MemoryStore::new(Arc::clone(clock), &config)
 }
 
-/// Whom a store call is made for.
+/// The purpose of a store call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum For {
-    /// A decision under this policy: not made while the policy's breaker is open, and
-    /// its result counts for that breaker.
+    /// A decision under this failure policy. The call is not made while the policy's breaker is
+    /// open, and its result counts for that breaker.
     Decision(Policy),
-    /// Tokens of leased limits, fetched ahead or given back. An open breaker of the
-    /// limits forbids it, but its result does not count: the request that finds no
-    /// token asks by itself.
+    /// Fetching or returning tokens of leased limits. The call is not made while the breaker of the
+    /// limits is open, but its result does not count for it: a request that finds no token calls
+    /// the store itself.
     Upkeep,
-    /// A probe, or a copy of a registry: made whatever the breakers say. Whoever makes a
-    /// probe reports it to the breaker that wants it.
+    /// A probe, or a copy of a registry. The call is made even if breakers are open, and its result
+    /// does not count for them; a probe's result is reported separately.
     Background,
-    /// An operator: made whatever the breakers say, and no sign of how the store is
-    /// doing, as a listing takes longer than a decision.
+    /// A request by an operator. The call is made even if breakers are open. Its result says
+    /// nothing about the store's health, because a listing may take longer than a decision.
     Operator,
 }
 
-/// Why no answer came from the store.
+/// Reason why a store call has no result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum NoAnswer {
-    /// The breaker is open: it was not asked.
+    /// The breaker is open, so the store was not called.
     NotAsked,
-    /// The request's time was up before it was asked or had its time to answer: spent on
-    /// waiting for a turn, or on lost swaps.
+    /// The request's time ended before the call, or before the store had its full deadline: it was
+    /// spent waiting for a turn or on lost swaps.
     OutOfTime,
-    /// It was asked and failed.
+    /// The store was called and failed.
     Failed(StoreError),
 }
 
@@ -92,14 +93,14 @@ impl From<NoAnswer> for StoreError {
     }
 }
 
-/// When a store call must have ended, and when it began.
+/// Time limits of a store call.
 #[derive(Clone, Copy)]
 pub(super) struct CallTimes {
-    /// When the request that it belongs to must be answered.
+    /// Time at which the request must be answered.
     ends: Instant,
-    /// When the run of calls began that it belongs to; `None` if it is the only one.
+    /// Start of the series of calls that this one belongs to; `None` if it is the only one.
     began: Option<Instant>,
-    /// What the clock showed when it was made, if somebody has looked.
+    /// The clock's reading when the call was made, if the caller already has it.
     started: Option<Micros>,
 }
 
@@ -114,7 +115,7 @@ impl From<Instant> for CallTimes {
 }
 
 impl CallTimes {
-    /// A call that is made now, where the clock has been looked at already.
+    /// A call that starts at a reading of the clock which the caller already has.
     pub(super) const fn started(ends: Instant, started: Option<Micros>) -> Self {
         Self {
             ends,
@@ -124,30 +125,31 @@ impl CallTimes {
     }
 }
 
-/// The store calls of one request: made for the same purpose, ended with the same time.
+/// The store calls of one request, which share a purpose and a time limit.
 #[derive(Clone, Copy)]
 pub(super) struct Calls<'l> {
     pub(super) link: &'l Link,
     whom: For,
-    /// When the run of calls began that these belong to.
+    /// Start of the current series of calls.
     began: Instant,
     ends: Instant,
 }
 
 impl<'l> Calls<'l> {
-    /// Until when a turn may be waited for: after that there is no time left to use it.
+    /// Time until which the request may wait for its turn. Later there would be no time left to use
+    /// it.
     pub(super) fn turn_ends(self) -> Instant {
         self.ends - GRACE
     }
 
-    /// When the run of calls began: of those that did not begin anew, when the request
-    /// arrived.
+    /// Start of the current series of calls: the request's arrival, unless `anew` has restarted the
+    /// series.
     pub(super) const fn began(self) -> Instant {
         self.began
     }
 
-    /// The calls that begin anew now: after a wait for a turn, or a lost swap. What went
-    /// before is no fault of the store.
+    /// Restarts the series after a wait for a turn or a lost swap, so that the time before it is
+    /// not held against the store.
     pub(super) fn anew(self) -> Self {
         Self {
             began: deadline::now(),
@@ -170,32 +172,33 @@ impl<'l> Calls<'l> {
     }
 }
 
-/// Leave to call, from the breaker if the call needs its leave, and when it was given.
+/// Permission to call the store: the breaker's permit, if the call needs one, and when it was
+/// given.
 #[derive(Clone, Copy)]
 struct Leave {
     permit: Option<Permit>,
     at: Micros,
 }
 
-/// The store and how it is doing.
+/// The store, with everything that depends on its state.
 pub(super) struct Link {
     store: Arc<dyn Store>,
-    /// Whether a call on buckets has been answered when it has been made.
+    /// The store answers bucket calls synchronously and is used by this node alone.
     answers_at_once: bool,
     clock: Arc<dyn Clock>,
     observer: Arc<dyn Observer>,
     deadline: Duration,
-    /// When nobody waits any more.
+    /// The deadline of calls that need none.
     far_off: Instant,
     modes: Mutex<NodeModes>,
-    /// An answer to a limit's call has nothing to tell the breaker: see [`NodeModes::is_calm`].
+    /// A successful limit call would not change the breaker: see [`NodeModes::is_calm`].
     is_calm: AtomicBool,
     stand_in: StandIn,
-    /// The failure that observers were told of last, or [`ANSWERS`].
+    /// The last failure that was reported to the observer, or [`ANSWERS`].
     told: AtomicU8,
     /// The store has answered at least once.
     is_reached: AtomicBool,
-    /// The risks that observers were told of last.
+    /// The risks that were last reported to the observer.
     told_risks: Mutex<StoreRisks>,
 }
 
@@ -224,7 +227,7 @@ impl Link {
         }
     }
 
-    /// Takes over the figures of a new policy.
+    /// Takes over the settings of a new policy.
     pub(super) fn reconfigure(&self, settings: &Settings) {
         self.modes()
             .reconfigure(settings.availability, settings.fallback.clone());
@@ -234,8 +237,7 @@ impl Link {
         &*self.store
     }
 
-    /// Whether a call on buckets has been answered when it has been made: nobody needs a
-    /// deadline for one.
+    /// Whether the store answers bucket calls synchronously. Such a call needs no deadline.
     pub(super) const fn answers_at_once(&self) -> bool {
         self.answers_at_once
     }
@@ -257,38 +259,38 @@ impl Link {
         self.modes.lock()
     }
 
-    /// True if the store answered the last call that ended.
+    /// True if the last call that ended was successful.
     pub(super) fn answers(&self) -> bool {
         self.told.load(Ordering::Relaxed) == ANSWERS
     }
 
-    /// True once the store has answered. One in this process needs no asking.
+    /// True once the store has answered. A synchronous store counts as reached from the start.
     pub(super) fn is_reached(&self) -> bool {
         self.answers_at_once || self.is_reached.load(Ordering::Relaxed)
     }
 
-    /// True while decisions under this policy are made without the store: its breaker is
-    /// open.
+    /// True while decisions under this failure policy are made without the store because its
+    /// breaker is open.
     pub(super) fn is_cut_off(&self, policy: Policy) -> bool {
         let admitted = self.modes().admit(policy, self.now());
         matches!(admitted, CallDecision::DoNotCall)
     }
 
-    /// The counters that limits fall back to.
+    /// The counters that limits fall back to while the store cannot be called.
     pub(super) const fn stand_in(&self) -> &StandIn {
         &self.stand_in
     }
 
-    /// When a request that starts now must be answered.
+    /// Time by which a request that starts now must be answered.
     pub(super) fn request_ends(&self) -> Instant {
         match self.answers_at_once {
-            // To look at the time would be a noticeable part of a decision in this process.
+            // Reading the time would be a noticeable part of a decision in memory.
             true => self.far_off,
             false => deadline::after(self.deadline + GRACE),
         }
     }
 
-    /// The calls of a request that starts now.
+    /// The store calls of a request that starts now.
     pub(super) fn calls(&self, whom: For) -> Calls<'_> {
         let began = deadline::now();
         Calls {
@@ -299,8 +301,8 @@ impl Link {
         }
     }
 
-    /// One store call of a request. The call's own deadline starts when it is made: one that
-    /// is cut short because the request's time went elsewhere says nothing about the store.
+    /// Makes one store call of a request. The call's own deadline starts now; if the request's time
+    /// ends it earlier, that is not held against the store.
     pub(super) async fn call<'c, T>(
         &'c self,
         whom: For,
@@ -318,7 +320,8 @@ impl Link {
                 Ok(found)
             }
             (Answer::Ready(Err(error)), None) => Err(self.failed_at_once(whom, error)),
-            // Nothing has been asked yet of a store that answers later: leave is in time.
+            // A store that answers later has not been called yet (futures are lazy), so asking the
+            // breaker now is still in time.
             (Answer::Later(answer), None) => {
                 let leave = self.leave(whom, times)?;
                 self.finish(whom, (times, leave), Answer::Later(answer))
@@ -328,7 +331,7 @@ impl Link {
         }
     }
 
-    /// Waits for an answer until its deadline, and tells whoever wants to know how it ended.
+    /// Waits for the answer until its deadline and reports the outcome.
     async fn finish<T>(
         &self,
         whom: For,
@@ -345,6 +348,7 @@ impl Link {
                 let ends = times.ends.min(made + self.deadline);
                 match until(ends, Pin::new(&mut answer)).await {
                     Ok(result) => result,
+                    // The store did not have its full deadline: the time was lost before this call.
                     Err(TimeIsUp) if ends - times.began.unwrap_or(made) < self.deadline => {
                         return Err(NoAnswer::OutOfTime);
                     }
@@ -356,8 +360,9 @@ impl Link {
         result.map_err(NoAnswer::Failed)
     }
 
-    /// Whether a call is made without asking for leave, and nobody hears of its answer but who
-    /// counts: most calls of a store in this process, while it has not failed.
+    /// Whether to make a call without the breaker's permission and report it with a bare count.
+    /// True of most limit calls of a synchronous store that has not failed, for which permission
+    /// and full report would cost more than the call.
     fn skips_breaker(&self, whom: For) -> bool {
         self.answers_at_once
             && whom == For::Decision(Policy::Limits)
@@ -366,8 +371,8 @@ impl Link {
             && !is_measured(&TURN)
     }
 
-    /// The failure of a call that was made without leave. Whether the breaker has opened
-    /// meanwhile is the same to it as to one that had been given leave before.
+    /// Reports the failure of a call that skipped the breaker. The permit is requested only now; if
+    /// the breaker has opened in the meantime, the failure does not count for it.
     #[cold]
     fn failed_at_once(&self, whom: For, error: StoreError) -> NoAnswer {
         let now = self.now();
@@ -379,7 +384,7 @@ impl Link {
         NoAnswer::Failed(error)
     }
 
-    /// Leave to call, from the breaker if it has a say.
+    /// Asks the breaker for permission, unless the call does not depend on one.
     fn leave(&self, whom: For, times: CallTimes) -> Result<Leave, NoAnswer> {
         let at = times.started.unwrap_or_else(|| self.now());
         let policy = match whom {
@@ -401,13 +406,16 @@ impl Link {
         }
     }
 
-    /// What a call's end means for metrics, for the breaker, and for who is told that
-    /// the store fails.
+    /// Reports the outcome of a call to metrics, to the breaker and, if the store's state changed,
+    /// to the observer.
     fn record_outcome(&self, whom: For, leave: Leave, error: Option<&StoreError>) {
+        // See [`For::Operator`]: a slow listing is no sign of a slow store.
         if whom == For::Operator {
             return;
         }
         let now = self.now();
+        // Checked first, because a write on every call would make threads contend for the cache
+        // line.
         if error.is_none() && !self.is_reached.load(Ordering::Relaxed) {
             self.is_reached.store(true, Ordering::Relaxed);
         }
@@ -430,12 +438,13 @@ impl Link {
 
     fn note_calm(&self, modes: &NodeModes) {
         let is_calm = modes.is_calm(Policy::Limits);
+        // As above, write only on change.
         if self.is_calm.load(Ordering::Relaxed) != is_calm {
             self.is_calm.store(is_calm, Ordering::Release);
         }
     }
 
-    /// Tells observers that the store fails, or answers again, once per change.
+    /// Reports to the observer that the store fails or answers again, once per change.
     fn notify_on_change(&self, error: Option<&StoreError>, now: Micros) {
         let state = error.map_or(ANSWERS, |error| error.kind() as u8);
         if self.told.load(Ordering::Relaxed) != state
@@ -445,7 +454,7 @@ impl Link {
         }
     }
 
-    /// One call of an operator, which nobody waits for longer than the deadline.
+    /// Makes a call for an operator. It ends with the deadline of a request.
     pub(super) async fn operate<'c, T>(
         &'c self,
         call: impl FnOnce(&'c dyn Store) -> Answer<'c, T>,
@@ -454,7 +463,7 @@ impl Link {
         answer.map_err(StoreError::from)
     }
 
-    /// One call beside all requests.
+    /// Makes a background call.
     pub(super) async fn attend<'c, T>(
         &'c self,
         call: impl FnOnce(&'c dyn Store) -> Answer<'c, T>,
@@ -463,7 +472,7 @@ impl Link {
         answer.map_err(StoreError::from)
     }
 
-    /// Does what is due: time's own changes, or a probe of the store.
+    /// Does what is due: a time-driven change of a breaker, or a probe of the store.
     pub(super) async fn run(&self, due: Due, now: Micros) {
         match due {
             Due::Advance(policy) => {
@@ -474,7 +483,7 @@ impl Link {
         }
     }
 
-    /// Asks the store for a sign of life, and looks at what its settings put at risk.
+    /// Probes the store, and reports if its settings put other things at risk than before.
     pub(super) async fn look(&self) -> Result<Micros, StoreError> {
         let answer = self.attend(|store| store.probe()).await;
         if let Some(found) = self.store.stats().risks {
@@ -517,9 +526,10 @@ impl Link {
     }
 }
 
-/// Whether a store in this process answers: found out by a call that concerns no bucket. One
-/// that is answered later is never made, since nobody polls it. Where nodes share a store,
-/// requests wait for each other (for a lease to be filled), and have a deadline in any case.
+/// Whether a store answers bucket calls synchronously, found out by a call without buckets. Its
+/// future is never polled, so an asynchronous store is not called. Shared stores do not count even
+/// if they answer at once: their requests wait for each other (for a lease to be filled) and need a
+/// deadline in any case.
 fn answers_at_once(store: &dyn Store) -> bool {
     !store.is_shared() && matches!(store.charge(&[], Take::Peek), Answer::Ready(_))
 }

@@ -1,8 +1,8 @@
-//! One request, end to end: resolve → charge → decide → record.
+//! The engine: one request from end to end, in the steps resolve → charge → decide → record.
 //!
-//! Read `limits`' `check.rs` and `guard`'s `command.rs` first, `link` second: nothing
-//! else is needed to understand a decision. `operators` is what people do, `background`
-//! what runs beside the requests, `ports` what the engine asks of others.
+//! Read `limits/check.rs` and `guard/command.rs` first, then `link.rs`; nothing else is needed to
+//! understand a decision. `operators` is administration, `background` the work beside requests, and
+//! `ports` the interfaces to the engine's host.
 
 mod background;
 mod candidate;
@@ -16,6 +16,7 @@ mod ports;
 mod reservations;
 mod seldom;
 mod stand_in;
+mod thresholds;
 mod timing;
 
 use std::sync::Arc;
@@ -32,8 +33,9 @@ use guard::Guard;
 use limits::Limits;
 use link::Link;
 use operators::Registries;
-use reservations::Retries;
+use reservations::{Register, Retries};
 use seldom::Seldom;
+use thresholds::Thresholds;
 
 pub use candidate::{
     CandidateAnswer, CandidateReport, CandidateSeen, Cause, CauseCounts, Comparison,
@@ -53,8 +55,9 @@ pub use operators::{
     CREDENTIALS_PAGE_MAX, CalledBucket, ClientPage, ClientView, Explanation, Finding, IssuedKey,
     KEYS_MAX, KeyPage, KeyView, LastMonth, LiftSubject, LiftTarget, Lifted, LookedUp,
     NewAllowlistEntry, NewApiKey, OVERLAP_DEFAULT, OVERLAP_MAX, QUOTAS_PAGE_MAX, QuotaPage,
-    QuotaUsage, ResetLine, ResetSelector, SELECTORS_MAX, Score, ScoreView, Sought,
-    SourceCredentials, Standing, meaning,
+    QuotaUsage, RESERVATIONS_LISTED_MAX, ReservationPage, ReservationView, ReservedLimit,
+    ResetLine, ResetSelector, SELECTORS_MAX, Score, ScoreView, Sought, SourceCredentials, Standing,
+    meaning,
 };
 pub use ports::{
     Administered, Change, InstanceFailure, KeyChange, ModeChange, NoObserver, NoTenants, Observer,
@@ -65,10 +68,11 @@ pub use reservations::{
     ExtendAnswer, HOLD_DEFAULT, Held, Hold, ReservationError, ReservationFigures, ReserveAnswer,
     Settlement,
 };
+pub use thresholds::ReachedThreshold;
 
 /// The parts of an engine.
 ///
-/// [`Palisade::builder`](crate::Palisade::builder) fills it in; by hand it takes any store:
+/// [`Palisade::builder`](crate::Palisade::builder) fills it in. By hand it takes any store:
 ///
 /// ```
 /// use std::sync::Arc;
@@ -93,20 +97,20 @@ pub struct EngineConfig {
     pub store: Arc<dyn Store>,
     /// The policy to start with.
     pub policy: Arc<PolicySet>,
-    /// Secrets.
+    /// The keyring, with the secrets of all digests.
     pub keyring: Arc<Keyring>,
-    /// Time.
+    /// The clock of the process.
     pub clock: Arc<dyn Clock>,
-    /// The longest a store call may take.
+    /// Longest time that a store call may take.
     pub deadline: Duration,
-    /// Tenants' own policies.
+    /// Source of tenants' own policies.
     pub tenants: Arc<dyn Tenants>,
-    /// Metrics, logs, audit.
+    /// Receiver of metrics, logs and audit events.
     pub observer: Arc<dyn Observer>,
 }
 
 impl EngineConfig {
-    /// An engine with the default deadline, no tenants and no observer.
+    /// The parts of an engine with the default deadline, no tenants and no observer.
     pub fn new(
         store: Arc<dyn Store>,
         policy: PolicySet,
@@ -125,7 +129,7 @@ impl EngineConfig {
     }
 }
 
-/// Decides. Shared by every surface of a process.
+/// Decides requests, calls and guard commands. All surfaces of a process share one engine.
 ///
 /// ```
 /// use palisade::{Palisade, RequestFacts};
@@ -153,15 +157,18 @@ pub struct Engine {
     registries: Arc<Registries>,
     candidate: Seldom<Candidate>,
     retries: Retries,
+    register: Register,
+    thresholds: Thresholds,
 }
 
 impl Engine {
-    /// Puts an engine together.
+    /// Builds an engine from its parts.
     pub fn new(config: EngineConfig) -> Self {
         Self::sharing(config, Arc::default())
     }
 
-    /// One that follows the lists of another: what operators allow holds for both.
+    /// An engine that shares the registries of another one: the candidate's engine, so that
+    /// operators' changes apply to both.
     fn sharing(config: EngineConfig, registries: Arc<Registries>) -> Self {
         let EngineConfig {
             store,
@@ -180,6 +187,8 @@ impl Engine {
             guard: Guard::default(),
             candidate: Seldom::default(),
             retries: Retries::default(),
+            register: Register::default(),
+            thresholds: Thresholds::default(),
             policy: ArcSwap::new(registries.credentials.attach(policy)),
             registries,
             keyring,
@@ -192,13 +201,13 @@ impl Engine {
         self.policy.load_full()
     }
 
-    /// A look at the policy in force.
+    /// Calls `look` with the policy in force, without the cost of a counted reference.
     pub fn with_policy<T>(&self, look: impl FnOnce(&Arc<PolicySet>) -> T) -> T {
         look(&self.policy.load())
     }
 
-    /// True on the embedded store: no decision on limits waits for anything, and the future
-    /// of [`Engine::check`] is ready when it is polled first.
+    /// True on the embedded store: a decision on limits never waits, and the future of
+    /// [`Engine::check`] is ready at its first poll.
     pub const fn answers_at_once(&self) -> bool {
         self.link.answers_at_once()
     }
@@ -208,8 +217,8 @@ impl Engine {
         self.candidate.is_there()
     }
 
-    /// Puts a new policy in force. Requests under way finish with the old one;
-    /// what was used stays used, and tokens of leased limits that nobody used go back.
+    /// Puts a new policy in force. Requests in progress finish under the old one. Use counted so
+    /// far stays, and unused tokens of leased limits are returned.
     pub fn set_policy(&self, policy: Arc<PolicySet>) {
         self.link.reconfigure(&policy.settings);
         self.limits.reconfigure(&policy.settings.fallback);
@@ -221,7 +230,7 @@ impl Engine {
             .policy_changed(Some(&before), &self.policy.load(), self.now());
     }
 
-    /// Drops cached denials and leased tokens: the next request asks the store.
+    /// Drops remembered denials and leased tokens, so that the next request calls the store.
     pub fn forget_cached(&self) {
         self.limits.forget_cached();
     }
@@ -241,12 +250,13 @@ impl Engine {
         &self.keyring
     }
 
-    /// Metrics, logs, audit: surfaces report what the engine does not see.
+    /// The receiver of metrics, logs and audit events. Surfaces report to it what the engine does
+    /// not see.
     pub fn observer(&self) -> &dyn Observer {
         self.link.observer()
     }
 
-    /// Tenants' own policies.
+    /// Source of tenants' own policies.
     pub fn tenants(&self) -> &dyn Tenants {
         &*self.tenants
     }

@@ -1,5 +1,5 @@
-//! What the engine asks of others: where tenants' own policies come from, and who
-//! hears what was decided.
+//! Interfaces of the engine to its host: the source of tenants' policies, and the observer of
+//! decisions.
 
 use std::sync::Arc;
 
@@ -11,12 +11,12 @@ use palisade_core::time::Micros;
 use palisade_policy::tenants::{CachedTenant, SourceReport};
 use palisade_store::{StoreError, StoreRisks};
 
-use super::{AllowlistEntry, CandidateSeen, GuardNotes, KeyedAnswer, Score};
+use super::{AllowlistEntry, CandidateSeen, GuardNotes, KeyedAnswer, ReachedThreshold, Score};
 
-/// Where tenants' own policies come from. A lookup never waits: what is not known
-/// yet is answered with `None` and fetched in the background.
+/// Source of tenants' own policies. A lookup never waits: a policy that is not known yet is `None`
+/// and is fetched in the background.
 ///
-/// Tenants of the policy file, for one:
+/// For example, the tenants of a policy file:
 ///
 /// ```
 /// use palisade::engine::Tenants;
@@ -48,7 +48,7 @@ use super::{AllowlistEntry, CandidateSeen, GuardNotes, KeyedAnswer, Score};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub trait Tenants: Send + Sync + 'static {
-    /// The policy of an organisation, as far as it is known now.
+    /// The policy of an organisation, if it is known now.
     fn find(&self, org: &str) -> Option<Arc<TenantPolicy>>;
 
     /// Whether the source answers.
@@ -56,29 +56,29 @@ pub trait Tenants: Send + Sync + 'static {
         palisade_core::failure::SourceHealth::Up
     }
 
-    /// Figures about the cache.
+    /// Statistics of the cache.
     fn stats(&self) -> TenantStats {
         TenantStats::default()
     }
 
-    /// How the source is doing, for people.
+    /// State of the source, for people.
     fn report(&self) -> SourceReport {
         SourceReport::always_up("file")
     }
 
-    /// What the cache holds for an organisation.
+    /// The cache entry of an organisation.
     fn cached(&self, _org: &str) -> Option<CachedTenant> {
         None
     }
 
-    /// Asks the source again about an organisation, or about all, without making
-    /// anybody wait; true if something was cached.
+    /// Asks the source again for one organisation's policy, or for all, without making requests
+    /// wait; true if something was cached.
     fn invalidate(&self, _org: Option<&str>) -> bool {
         false
     }
 }
 
-/// What happened to a tenant's own policy, or to where it comes from.
+/// A change of a tenant's own policy or of its source.
 #[derive(Clone, Copy, Debug)]
 pub enum TenantSeen<'a> {
     /// Another version is in force; `None` is the default policy.
@@ -94,14 +94,14 @@ pub enum TenantSeen<'a> {
     Refused {
         /// The tenant; only its digest is recorded.
         org: &'a palisade_core::Id,
-        /// Which field, and why. Names nobody.
+        /// The field and the reason. It names nobody.
         why: &'a str,
     },
-    /// The source was lost, for a reason, or answers again.
+    /// The source failed, with the reason, or answers again (`None`).
     Source(Option<&'static str>),
 }
 
-/// Figures about cached policies.
+/// Statistics of cached policies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TenantStats {
     /// Policies in the cache.
@@ -110,7 +110,7 @@ pub struct TenantStats {
     pub refresh_failures: u64,
 }
 
-/// No tenant has a policy of its own.
+/// A source for deployments in which no tenant has a policy of its own.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoTenants;
 
@@ -120,8 +120,8 @@ impl Tenants for NoTenants {
     }
 }
 
-/// What happens around decisions, for metrics, logs and audit. Called on the
-/// request's own task: implementations must not block.
+/// Receiver of events around decisions: metrics, logs and audit are observers. Methods run on the
+/// request's own task, so implementations must not block.
 ///
 /// ```
 /// use std::sync::atomic::{AtomicU64, Ordering};
@@ -171,13 +171,13 @@ pub trait Observer: Send + Sync + 'static {
     /// A request was decided.
     fn decided(&self, seen: &Seen<'_>);
 
-    /// Buckets that a caller figures itself were asked, all in one call.
+    /// One call charged buckets whose limits the caller chose itself, not the policy.
     fn keyed(&self, _answers: &[KeyedAnswer]) {}
 
-    /// A decision took so long from its facts to its answer; told of one in a few.
+    /// The time from a decision's facts to its answer, for one decision in a few.
     fn timed(&self, _took_us: u64) {}
 
-    /// Whether [`Observer::timed`] is heard: where it is not, nothing is measured for it.
+    /// Whether [`Observer::timed`] is used. If not, no time is measured for it.
     fn hears_times(&self) -> bool {
         true
     }
@@ -185,15 +185,15 @@ pub trait Observer: Send + Sync + 'static {
     /// The failure machinery changed state.
     fn failure(&self, change: &ModeChange<'_>);
 
-    /// The store began to fail, fails in another way, or answers again (`None`): told
-    /// once per change.
+    /// The store began to fail, fails in another way, or answers again (`None`). Called once per
+    /// change.
     fn store_changed(&self, _error: Option<&StoreError>, _now: Micros) {}
 
-    /// The store's own settings put something else at risk than at the last look (F-EVICT).
+    /// The store's settings put other things at risk than at the last probe (F-EVICT).
     fn store_risks(&self, _before: StoreRisks, _found: StoreRisks) {}
 
-    /// A store call ended: its duration, if it was measured, and why, if it failed. Of a store
-    /// in this process one call in a few is measured.
+    /// A store call ended, with its duration if it was measured, and its error if it failed. Of
+    /// calls of a store in this process one in a few is measured.
     fn store_call(&self, _took_us: Option<u64>, _error: Option<&StoreError>) {}
 
     /// Buckets had to be rebuilt from zero, or a record was set aside (F-CORRUPT).
@@ -217,42 +217,46 @@ pub trait Observer: Send + Sync + 'static {
     /// An API key went beyond its quota, or a month in which it did is over.
     fn overage(&self, _seen: &OverageSeen<'_>) {}
 
-    /// How an attempt ended is not known: it stays open until the guard ends it (G-PENDING).
+    /// A share of a limit is used, for the first time in its bucket's window (B-WARN).
+    fn threshold(&self, _reached: &ReachedThreshold) {}
+
+    /// The outcome of an attempt is unknown: the attempt stays open until the guard ends it
+    /// (G-PENDING).
     fn outcome_unknown(&self, _flow: Flow) {}
 
     /// The application behind the proxy answered an admitted request with 401 or 403.
     fn application_refused(&self, _facts: &RequestFacts, _now: Micros) {}
 
-    /// An instance of the application behind the proxy answers (`None`: told at the start and
-    /// after a failure), or did not.
+    /// An instance of the application behind the proxy answers (`None`, reported at the start and
+    /// after a failure), or failed to.
     fn instance(&self, _address: &str, _failure: Option<InstanceFailure>) {}
 
     /// The candidate policy would have decided otherwise (L-CANDIDATE).
     fn candidate_differs(&self, _seen: &CandidateSeen<'_>) {}
 
-    /// A surface refused a request whose origin could not be believed (I-XFF).
+    /// A surface refused a request whose origin cannot be trusted (I-XFF).
     fn edge_refused(&self, _peer: std::net::IpAddr, _field: &'static str, _now: Micros) {}
 
-    /// Somebody who showed no `token`, `certificate` or `role` that is good was refused by the
-    /// listener that this flag of `serve` chooses the address of.
+    /// A listener refused a caller without a valid `token`, `certificate` or `role`. `listener` is
+    /// the flag of `serve` that chooses its address.
     fn caller_refused(&self, _listener: &'static str, _lacks: &'static str) {}
 }
 
-/// Why an instance of the application behind the proxy has no answer.
+/// Reason why an instance of the application behind the proxy gave no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum InstanceFailure {
-    /// There was no connection to it.
+    /// No connection to the instance could be made.
     Unreachable,
-    /// It broke off before the head of its answer.
+    /// The connection broke before the head of the answer was complete.
     Broken,
-    /// It took too long. It may still be well: it is not left out.
+    /// The answer took too long. The instance may still be healthy, so it stays in use.
     Late,
-    /// It says itself that it is not well, or nothing, when asked for its health.
+    /// The health check of the instance failed or was not answered.
     Unwell,
 }
 
 impl InstanceFailure {
-    /// As metrics spell it.
+    /// Name in metrics.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -264,48 +268,48 @@ impl InstanceFailure {
     }
 }
 
-/// What an API key used beyond its quota.
+/// Use of an API key beyond its quota.
 #[derive(Clone, Copy, Debug)]
 pub struct OverageSeen<'a> {
     /// The key's hash.
     pub api_key: &'a str,
-    /// Its tier.
+    /// The key's tier.
     pub tier: &'a str,
-    /// The month that is over; `None` if it begins now.
+    /// The month that is over; `None` if the overage begins now.
     pub month: Option<&'a str>,
     /// Requests beyond the quota.
     pub overage: u64,
-    /// When.
+    /// The instant.
     pub at: Micros,
 }
 
-/// A change of what happens when the store does not answer.
+/// A change in how requests are answered while the store does not answer.
 #[derive(Clone, Copy, Debug)]
 pub struct ModeChange<'a> {
-    /// Whose requests it concerns.
+    /// The failure policy that it concerns.
     pub policy: Policy,
-    /// What changed, in order.
+    /// The changes, in order.
     pub events: &'a Events,
-    /// The store's failure that brought it about, if one did.
+    /// The store's failure that caused it, if one did.
     pub reason: Option<&'a StoreError>,
-    /// When, by this node's clock.
+    /// The instant, by this node's clock.
     pub at: Micros,
 }
 
-/// Something that an operator did.
+/// A change made by an operator.
 #[derive(Clone, Copy, Debug)]
 pub struct Administered<'a> {
-    /// Who did it.
+    /// The operator.
     pub by: &'a Operator,
-    /// What.
+    /// The change.
     pub change: Change<'a>,
     /// The operator's request id.
     pub request_id: Option<&'a str>,
-    /// When.
+    /// The instant.
     pub at: Micros,
 }
 
-/// Who administers.
+/// Identity of an operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Operator {
     /// A person or service with a name of its own; only its digest is recorded.
@@ -319,15 +323,15 @@ pub enum Operator {
 /// A change of an API key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyChange {
-    /// It was made.
+    /// The key was created.
     Created,
-    /// Its secret was replaced.
+    /// The key's secret was replaced.
     Rotated,
-    /// It was ended.
+    /// The key was revoked.
     Revoked,
 }
 
-/// What an operator changed. Nothing here is an identifier: digests and hashes only.
+/// A change made by an operator. It contains no identifiers, only digests and hashes.
 #[derive(Clone, Copy, Debug)]
 pub enum Change<'a> {
     /// An allowlist entry was added.
@@ -354,9 +358,9 @@ pub enum Change<'a> {
         /// The operator's reason, if one was given.
         reason: Option<&'a str>,
     },
-    /// An API key was made, replaced or revoked.
+    /// An API key was created, rotated or revoked.
     ApiKey {
-        /// Which of these.
+        /// Which of the three.
         what: KeyChange,
         /// The hash that names the key.
         api_key: &'a str,
@@ -374,6 +378,13 @@ pub enum Change<'a> {
     },
     /// Cached policies were dropped.
     CacheInvalidated,
+    /// A reservation was released.
+    ReservationReleased {
+        /// The reservation's id.
+        id: &'a str,
+        /// The operator's reason.
+        reason: &'a str,
+    },
     /// Blocks were lifted.
     BlockLifted {
         /// The digest of the record, or of the subject that was named.
@@ -385,20 +396,20 @@ pub enum Change<'a> {
     },
 }
 
-/// One decision as an observer sees it.
+/// One decision as it is reported to the observer.
 #[derive(Clone, Copy, Debug)]
 pub struct Seen<'a> {
-    /// What was asked.
+    /// The subject of the decision.
     pub subject: Subject<'a>,
     /// The answer.
     pub decision: &'a palisade_core::Decision,
-    /// The allowlist entry that let it pass, if one did.
+    /// The allowlist entry that let the subject pass, if one did.
     pub bypassed: Option<&'a str>,
-    /// What a guard command did beyond its answer.
+    /// Effects of a guard command, besides its answer.
     pub guard: Option<&'a GuardNotes>,
 }
 
-/// What a decision was about.
+/// The subject of a decision.
 #[derive(Clone, Copy, Debug)]
 pub enum Subject<'a> {
     /// A request.
@@ -408,7 +419,7 @@ pub enum Subject<'a> {
         palisade_core::facts::GuardOp,
         &'a palisade_core::facts::GuardFacts,
     ),
-    /// A call of an Envoy rate-limit service, and what was found about each descriptor.
+    /// A call of an Envoy rate-limit service, and the status of each descriptor.
     Descriptors(
         &'a palisade_core::facts::DescriptorFacts<'a>,
         &'a [super::DescriptorStatus],
@@ -427,7 +438,7 @@ impl<'a> Subject<'a> {
     }
 }
 
-/// Sees nothing.
+/// An observer that ignores everything.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoObserver;
 

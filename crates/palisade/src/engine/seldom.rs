@@ -1,12 +1,12 @@
-//! Something that most engines never have, asked for by every request.
+//! An optional value that most engines never have and every request looks for.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use arc_swap::{ArcSwapOption, Guard};
 
-/// A value that is there now and then. That it is not there is seen by a plain load: to borrow
-/// nothing from an [`ArcSwapOption`] takes as many locked instructions as to borrow something.
+/// An optional value that is rarely present. Its absence costs a plain load, whereas an empty
+/// [`ArcSwapOption`] takes as many locked instructions to read as a full one.
 pub(in crate::engine) struct Seldom<T> {
     is_there: AtomicBool,
     held: ArcSwapOption<T>,
@@ -26,23 +26,24 @@ impl<T> Seldom<T> {
         self.is_there.load(Ordering::Acquire)
     }
 
-    /// The value for a look; of one that was taken away meanwhile, nothing.
+    /// Borrows the value; nothing if it was removed in the meantime.
     pub(in crate::engine) fn look(&self) -> Option<Guard<Option<Arc<T>>>> {
         self.is_there().then(|| self.held.load())
     }
 
-    /// The value, to keep.
+    /// A counted reference to the value.
     pub(in crate::engine) fn get(&self) -> Option<Arc<T>> {
         self.is_there().then(|| self.held.load_full())?
     }
 
     pub(in crate::engine) fn put(&self, value: Arc<T>) {
+        // The value comes first, so that a reader that sees the flag finds it.
         self.held.store(Some(value));
         self.is_there.store(true, Ordering::Release);
     }
 
-    /// The mark goes first: of two who take away and put at once, neither leaves a value that
-    /// nobody sees.
+    /// Removes the value. The flag is cleared first: if another thread puts a value at the same
+    /// time, no value is left behind that nobody sees.
     pub(in crate::engine) fn take_away(&self) {
         self.is_there.store(false, Ordering::Release);
         self.held.store(None);

@@ -1,9 +1,9 @@
 //! Counters that stand in for the store while it cannot be asked (F-CLEAN, F-CARRY).
 //!
-//! Short windows are counted from zero and dropped on recovery. Windows of ten minutes and
-//! longer would otherwise be granted anew by every outage: they start from what this node
-//! last read of them in the store, and what was admitted here stays counted until its own
-//! window has passed, through recovery and further outages.
+//! Short windows are counted from zero and dropped on recovery. Windows of ten minutes and longer
+//! would be granted anew by each outage if they started from zero: they start from this node's last
+//! reading of them in the store, and what was admitted here stays counted until its own window has
+//! passed, through recovery and further outages.
 
 mod last_read;
 
@@ -25,10 +25,10 @@ pub(super) struct StandIn {
     /// Windows below ten minutes.
     short: ArcSwap<LocalStore>,
     long: LocalStore,
-    /// What the store last said of long windows.
+    /// The store's last readings of long windows.
     last_read: LastReadings,
-    /// Held while long windows are charged: they are looked at together with what the store
-    /// said before anything is taken.
+    /// Held while long windows are charged, so that checking a bucket (own counter plus last
+    /// reading) and taking from it are one step.
     turn: Mutex<()>,
 }
 
@@ -43,7 +43,7 @@ impl StandIn {
         }
     }
 
-    /// Notes what the store said of these buckets when it was asked at `asked`, by this
+    /// Notes the store's readings of these buckets, for a call that was made at `asked` by this
     /// node's clock.
     pub(super) fn note(&self, charges: &[Charge<'_>], charged: &Charged, asked: Micros) {
         for (position, (charge, reading)) in charges.iter().zip(&charged.readings).enumerate() {
@@ -54,7 +54,7 @@ impl StandIn {
         }
     }
 
-    /// The store answers again: short windows start from zero next time.
+    /// Drops the counters of short windows, because the store answers again.
     pub(super) fn recover(&self) {
         self.short.store(Arc::new(local_store(&self.clock)));
     }
@@ -68,6 +68,8 @@ impl StandIn {
         let (long, brief): (Vec<_>, Vec<_>) =
             charges.iter().cloned().partition(Charge::has_long_window);
         let _turn = self.turn.lock();
+        // Long windows are checked first and charged last, so that a refusal by either kind takes
+        // nothing.
         let looked = self.look(&long);
         let near = short.charge_now(&brief, if looked.admitted { take } else { Take::Peek });
         let mut far = looked;
@@ -78,14 +80,16 @@ impl StandIn {
         in_order(charges, near, far)
     }
 
-    /// Long windows as a request finds them: what was admitted here, and what the store said.
+    /// Readings of long windows before a charge: what was admitted here plus the store's last
+    /// readings.
     fn look(&self, long: &[Charge<'_>]) -> Charged {
         let found = self.long.charge_now(long, Take::Peek);
         self.carried_over(long, found, None)
     }
 
-    /// Adds what the store last said to the readings of this node's own counters. After a
-    /// take the waits are those that were `found` before it.
+    /// Adds the store's last readings to those of this node's own counters. After a take, `found`
+    /// holds the readings before it, whose waits are kept: the cost is now part of the use and must
+    /// not be checked a second time.
     fn carried_over(
         &self,
         long: &[Charge<'_>],
@@ -116,7 +120,7 @@ impl StandIn {
         self.short.load().give_back_now(&short);
     }
 
-    /// Clears these buckets, as an operator asked.
+    /// Clears these buckets at an operator's request.
     pub(super) async fn reset(&self, charges: &[Charge<'_>]) -> Result<(), StoreError> {
         for charge in charges {
             self.last_read.forget(charge);
@@ -126,13 +130,13 @@ impl StandIn {
         short.reset(charges).await.map(drop)
     }
 
-    /// An operator cleared buckets on another node, which does not say whose: what the store
-    /// said before is no longer known.
+    /// Drops the store's last readings: an operator cleared buckets on another node, and the
+    /// announcement does not say which.
     pub(super) fn forget_readings(&self) {
         self.last_read.clear();
     }
 
-    /// Figures of both kinds of counters together.
+    /// Statistics of both kinds of counters together.
     pub(super) fn stats(&self) -> StoreStats {
         let (mut all, long) = (self.short.load().stats(), self.long.stats());
         all.tracked_keys += long.tracked_keys + self.last_read.len() as u64;
@@ -143,7 +147,7 @@ impl StandIn {
     }
 }
 
-/// One bucket of which a part was used here and a part in the store.
+/// A reading of a bucket that was used partly here and partly in the store.
 fn joined(charge: &Charge<'_>, own: Reading, carried: Option<Carried>, now: Micros) -> Reading {
     let Some(carried) = carried else {
         return own;

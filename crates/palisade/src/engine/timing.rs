@@ -1,4 +1,4 @@
-//! How long decisions, and calls of a store in this process, take. One in a few is measured:
+//! Times of decisions and of calls of a synchronous store. Only one in a few is measured, because
 //! reading a clock twice would be a noticeable part of either.
 
 use std::cell::Cell;
@@ -8,14 +8,14 @@ use palisade_core::time::Micros;
 
 use super::Engine;
 
-/// One in so many is measured on each thread, the first one among them.
+/// One in this many is measured on each thread, beginning with the first.
 const MEASURED_PER: u32 = 8;
 
 thread_local! {
     static TURN: Cell<u32> = const { Cell::new(0) };
 }
 
-/// Whether it is the turn of the one that is counted now.
+/// Counts one more and returns whether it is to be measured.
 #[inline]
 pub(in crate::engine) fn is_measured(turns: &'static LocalKey<Cell<u32>>) -> bool {
     let turn = turns.get();
@@ -24,13 +24,13 @@ pub(in crate::engine) fn is_measured(turns: &'static LocalKey<Cell<u32>>) -> boo
 }
 
 impl Engine {
-    /// When a decision that is to be measured began.
+    /// The start of a decision, if it is to be measured.
     pub(in crate::engine) fn begin_timing(&self) -> Option<Micros> {
         let is_measured = is_measured(&TURN) && self.observer().hears_times();
         is_measured.then(|| self.now())
     }
 
-    /// Tells how long it took.
+    /// Reports the time of a decision that was measured.
     pub(in crate::engine) fn end_timing(&self, began: Option<Micros>) {
         if let Some(began) = began {
             self.observer().timed(self.now().since(began));

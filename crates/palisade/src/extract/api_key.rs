@@ -1,4 +1,4 @@
-//! API keys (I-APIKEY). The key itself is read here; all other code knows only its hash.
+//! API keys (I-APIKEY). Only this file reads the key itself; all other code knows its hash.
 
 use std::fmt::Write;
 

@@ -1,4 +1,4 @@
-//! Facts that can be read from a request at once: nothing here costs more than a lookup (I-COST).
+//! Facts that can be read at once: nothing here costs more than a lookup (I-COST).
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -15,12 +15,12 @@ use super::jwt::Claims;
 use super::path::PathCase;
 use super::{EdgeConfig, EdgeRequest, api_key, client_ip, forward_auth, host, path, request_id};
 
-/// A request that was refused before it had facts, with the address to charge for it.
+/// A request that was refused before its facts were complete, with the address to charge for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
-    /// Why.
+    /// Reason of the refusal.
     pub error: ExtractError,
-    /// Address of the client, or of the peer where the client's cannot be told.
+    /// Address of the client, or of the peer if the client's is not known.
     pub ip: IpAddr,
 }
 
@@ -29,21 +29,21 @@ pub struct Refused {
 pub struct Arrived<'a> {
     /// Address, method, path, user agent and ids; no identity yet.
     pub facts: RequestFacts,
-    /// The path to forward to the application, if the client spelt it otherwise.
+    /// The path to forward to the application, if the client wrote it in another way.
     pub forward_path: Option<Box<str>>,
     /// True if the request holds a token that must be verified before it is believed.
     pub unknown_token: bool,
     /// True if the request's body may name the client: a surface that streams bodies buffers this
     /// one, up to [`super::client_id::FORM_BYTES_MAX`].
     pub reads_body: bool,
-    /// Claims of a token that was verified before.
+    /// Claims of a token that was verified earlier.
     pub(super) recalled: Option<Claims>,
     pub(super) query: Option<&'a [u8]>,
     pub(super) authorization: Authorization<'a>,
 }
 
 impl Arrived<'_> {
-    /// A request of which nothing but its peer is known, to be read by [`arrive_at`].
+    /// A request of which only the peer is known, to be filled by [`arrive_at`].
     #[inline]
     pub(crate) fn from_peer(peer: IpAddr) -> Self {
         Self {
@@ -64,7 +64,7 @@ impl Arrived<'_> {
     }
 }
 
-/// The request line that is judged.
+/// The request line that is used for the decision.
 struct Line<'a> {
     method: &'a str,
     /// The authority that the line names, read only where routes name hosts.
@@ -111,13 +111,13 @@ pub fn arrive<'a>(
 pub(crate) enum Agent {
     /// The user agent is read, and a bot is marked.
     Asked,
-    /// The user agent and the mark of a bot are no facts.
+    /// The user agent is left out of the facts, and bots are not marked.
     #[cfg_attr(not(feature = "tower"), expect(dead_code, reason = "a layer's"))]
     NotAsked,
 }
 
-/// [`arrive`] in place, with a choice about the user agent. In place because a request is large:
-/// moving it costs more than most of what is read.
+/// Like [`arrive`], but in place and with a choice about the user agent. In place, because moving a
+/// large request costs more than most of the work here.
 pub(crate) fn arrive_at<'a>(
     arrived: &mut Arrived<'a>,
     agent: Agent,
@@ -125,6 +125,7 @@ pub(crate) fn arrive_at<'a>(
     request: EdgeRequest<'a>,
     now: Micros,
 ) -> Result<(), Refused> {
+    // Read only if a route names a host, because other requests need not have a readable one.
     let host = match request.policy.routes().has_hosts() {
         true => host::of_request(request.uri, request.headers),
         false => Ok(None),
@@ -142,8 +143,8 @@ pub(crate) fn arrive_at<'a>(
 /// Reads the original request that a proxy asks about. The proxy forwards it as it came.
 ///
 /// # Errors
-/// As [`arrive`]; also a peer that is no trusted proxy, and headers that do not say, or
-/// disagree on, which request it is.
+/// As [`arrive`]; also a peer that is not a trusted proxy, and headers that do not identify the
+/// request or contradict each other.
 pub fn arrive_forward_auth<'a>(
     config: &EdgeConfig,
     request: EdgeRequest<'a>,
@@ -190,6 +191,7 @@ fn read<'a>(
         config.chain_header,
         config.chain_bytes_max,
     );
+    // Without the client's address the request is charged to the peer.
     let ip = ip.map_err(|error| Refused {
         error,
         ip: request.peer,
@@ -198,6 +200,7 @@ fn read<'a>(
         error: error.into(),
         ip,
     };
+    // An error in the request line is returned only now, together with the client's address.
     let line = line.map_err(refused)?;
     let query = line.query;
     let place = Place::of(config, request.policy, line).map_err(refused)?;
@@ -206,7 +209,7 @@ fn read<'a>(
     look_at(agent, config, request, arrived, now).map_err(refused)
 }
 
-/// Reads the headers, as far as a lookup suffices.
+/// Reads those headers that need no more than a lookup.
 fn look_at<'a>(
     agent: Agent,
     config: &EdgeConfig,
@@ -224,6 +227,7 @@ fn look_at<'a>(
     if let (Some(verifier), Authorization::Bearer(token)) = (&config.jwt, arrived.authorization) {
         arrived.recalled = verifier.recall(token, now);
         arrived.unknown_token = arrived.recalled.is_none();
+        // Counts as a guess until its signature is verified (I-COST).
         facts.guess = arrived.unknown_token;
     }
     if sent.api_key && asks_for_api_keys(request.policy, facts) {
@@ -237,6 +241,7 @@ fn look_at<'a>(
             .marks(facts.user_agent.as_deref(), config.missing_user_agent);
     }
     if sent.ids {
+        // Anybody else may choose ids at will (I-ID).
         if config.trusted_proxies.contains(request.peer) {
             facts.request_id = request_id::sent_id(headers);
         }
@@ -275,6 +280,8 @@ impl<'a> Place<'a> {
     fn of(config: &EdgeConfig, policy: &PolicySet, line: Line<'a>) -> Result<Self, FieldError> {
         let method = method_of(line.method)?;
         let path = line.path.normal(config.encoded_slash)?;
+        // A request that is forwarded as it was written is read by the application from the
+        // client's bytes, any other from our normalised path.
         let readings = if line.as_written {
             path.readings()
         } else {
@@ -316,7 +323,7 @@ impl<'a> Place<'a> {
     }
 }
 
-/// The method in capitals; most are known and need no copy.
+/// The method in capitals. Most methods are known and need no copy.
 fn method_of(method: &str) -> Result<Cow<'static, str>, FieldError> {
     match usual_method(method) {
         Some(usual) => Ok(Cow::Borrowed(usual)),

@@ -1,4 +1,4 @@
-//! Requests that are marked as bots (I-BOT).
+//! Recognition of bots by their user agent (I-BOT).
 
 use palisade_core::FieldError;
 
@@ -34,8 +34,8 @@ const SCANNERS: [&str; 18] = [
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BotPatterns {
     patterns: Vec<Pattern>,
-    /// First bytes of all patterns: most user agents contain none of them. `None` if that test
-    /// cannot be used.
+    /// A quick test on the first bytes of the patterns, which most user agents fail; `None` if the
+    /// patterns do not permit it.
     beginnings: Option<Beginnings>,
 }
 
@@ -66,9 +66,9 @@ impl Beginnings {
         (hash / 64 % Self::WORDS, 1 << (hash % 64))
     }
 
-    /// False only if no pattern can be in `text`, whatever the case of its letters.
+    /// False only if no pattern can occur in `text` in any letter case.
     fn may_be_in(&self, text: &str) -> bool {
-        // The lower case of a letter beyond ASCII may be an ASCII letter.
+        // Some characters beyond ASCII have an ASCII letter as their lower case (the Kelvin sign).
         !text.is_ascii()
             || text.as_bytes().windows(3).any(|three| {
                 let &[a, b, c] = three else { return false };
@@ -85,13 +85,14 @@ enum Pattern {
     Glob(Box<str>),
 }
 
-/// Meaning of a request without a user agent.
+/// Treatment of a request without a user agent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MissingUserAgent {
-    /// On surfaces that see the client's own request: a bot.
+    /// The request is a bot's. For surfaces that see the client's own request.
     #[default]
     Marks,
-    /// On surfaces that are given facts by a caller: the caller just did not say.
+    /// A missing user agent says nothing. For surfaces that get facts from a caller, who may have
+    /// left it out.
     SaysNothing,
 }
 
@@ -137,6 +138,7 @@ impl BotPatterns {
         let Some(text) = user_agent.filter(|text| !text.trim().is_empty()) else {
             return missing == MissingUserAgent::Marks;
         };
+        // Excludes most user agents before the text is copied and searched.
         let beginnings = self.beginnings.as_ref();
         if beginnings.is_some_and(|beginnings| !beginnings.may_be_in(text)) {
             return false;
@@ -164,8 +166,8 @@ impl Pattern {
     }
 }
 
-/// Greedy matching that only ever returns to the last star: at most
-/// `glob × text` steps.
+/// Greedy matching that backtracks to the last star only, so that it takes at most `glob × text`
+/// steps.
 fn glob_matches(glob: &[u8], text: &[u8]) -> bool {
     let (mut g, mut t) = (0, 0);
     let mut star: Option<(usize, usize)> = None;
@@ -183,6 +185,7 @@ fn glob_matches(glob: &[u8], text: &[u8]) -> bool {
                 let Some((at, from)) = star else {
                     return false;
                 };
+                // Let the last star match one more byte.
                 star = Some((at, from + 1));
                 (g, t) = (at + 1, from + 1);
             }

@@ -23,9 +23,9 @@ const FIELD: &str = "client_id";
 /// The routes on which a client names itself, as normalised paths.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OAuthRoutes {
-    /// In the query, or in the body when posted.
+    /// Paths on which the id is in the query or, in a POST, in the body.
     pub authorize: Vec<Box<str>>,
-    /// In the Basic header or in the body: token, revoke, introspect.
+    /// Paths on which the id is in Basic credentials or in the body: token, revoke, introspect.
     pub credentials: Vec<Box<str>>,
 }
 
@@ -43,10 +43,10 @@ impl Default for OAuthRoutes {
 }
 
 impl OAuthRoutes {
-    /// Routes as an operator spelt them, normalised like the requests' paths.
+    /// Normalises the paths from the configuration in the same way as the paths of requests.
     ///
     /// # Errors
-    /// A path that no request could have.
+    /// A path that is refused in requests, too, so that the route could never match.
     pub fn new<S: AsRef<str>>(
         authorize: &[S],
         credentials: &[S],
@@ -70,8 +70,8 @@ impl OAuthRoutes {
         holds(&self.authorize).then_some(Kind::Authorize)
     }
 
-    /// True if a reader that ignores the case of letters takes this path for one of these routes
-    /// where another reader does not.
+    /// True if this path is one of these routes for an application that ignores the case of
+    /// letters, and none for one that does not.
     pub(super) fn differ_by_case(&self, path: &str) -> bool {
         let mut all = self.authorize.iter().chain(&self.credentials);
         self.kind(path).is_none() && all.any(|known| known.eq_ignore_ascii_case(path))
@@ -91,7 +91,7 @@ enum Kind {
     Credentials,
 }
 
-/// The parts of a request that may name a client.
+/// The parts of a request in which it may name a client.
 #[derive(Clone, Copy)]
 pub(super) struct Named<'a> {
     pub(super) path: &'a str,
@@ -131,8 +131,8 @@ fn agree(first: Option<String>, second: Option<String>) -> Result<Option<String>
     }
 }
 
-/// Returns the client in the body. A body of any type but form and JSON, or of none, is read as
-/// either: some servers do.
+/// Returns the client in the body. A body of another type than form or JSON, or without a type, is
+/// read as JSON if it looks like it and otherwise as a form, because some servers do so.
 fn in_body(request: Named<'_>) -> Result<Option<String>, ExtractError> {
     let Some(body) = request.body.filter(|body| !body.is_empty()) else {
         return Ok(None);
@@ -219,7 +219,7 @@ fn basic(authorization: Authorization<'_>) -> Result<Option<String>, FieldError>
     Ok(Some(id).filter(|id| !id.is_empty()))
 }
 
-/// RFC 7617: the user of Basic credentials, which may be empty.
+/// Returns the user of Basic credentials (RFC 7617); it may be empty.
 pub(super) fn basic_user(authorization: Authorization<'_>) -> Result<Option<String>, FieldError> {
     let user = basic_bytes(authorization)?.map(String::from_utf8);
     let user = user.transpose();

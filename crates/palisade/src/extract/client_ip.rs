@@ -15,7 +15,7 @@ pub const CHAIN_BYTES_MAX: usize = 500;
 
 pub(super) const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
-/// The networks whose word on forwarded facts counts.
+/// The networks of proxies whose forwarded facts are believed.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct TrustedProxies(Vec<IpNet>);
 
@@ -61,7 +61,7 @@ fn canonical(network: IpNet) -> IpNet {
         .map_or(network, IpNet::V4)
 }
 
-/// Which header states the chain when a trusted proxy sends both.
+/// The header that states the chain if a trusted proxy sends both.
 ///
 /// The other one is then not read at all: a proxy that writes one of them passes
 /// the client's own copy of the other on, so comparing the two would let a
@@ -116,7 +116,7 @@ impl Spelling {
     }
 }
 
-/// The client's address, canonical.
+/// Returns the client's address in canonical form.
 ///
 /// A chain counts only if `peer` is trusted. It is read from the right: each
 /// address was written by the hop that is next to it, so the first one that is
@@ -163,6 +163,7 @@ fn behind_proxies(
     }
     let found = match spelling {
         Spelling::XForwardedFor => {
+            // Each hop appends, so lines and their elements are read from the end.
             let hops = lines.iter().rev().flat_map(|line| elements(line));
             first_untrusted(hops.map(address), trusted)
         }
@@ -185,7 +186,8 @@ fn joined_len(lines: &[&[u8]]) -> usize {
         .fold(commas, |sum, line| sum.saturating_add(line.len()))
 }
 
-/// Reads hops, nearest first; `None` if one that had to be read is no address.
+/// Returns the first hop that is no trusted proxy, or the last hop if all are trusted. Hops come
+/// nearest first; `None` if one that had to be read is no address.
 fn first_untrusted(
     hops: impl Iterator<Item = Option<IpAddr>>,
     trusted: &TrustedProxies,
@@ -201,12 +203,12 @@ fn first_untrusted(
     leftmost
 }
 
-/// Elements of a plain list, last first.
+/// The elements of a comma-separated list, last first.
 fn elements(line: &[u8]) -> impl Iterator<Item = &[u8]> {
     line.rsplit(|byte| *byte == b',').map(<[u8]>::trim_ascii)
 }
 
-/// `ip`, `ip:port`, `[v6]` or `[v6]:port`.
+/// Parses `ip`, `ip:port`, `[v6]` or `[v6]:port`.
 fn address(element: &[u8]) -> Option<IpAddr> {
     parse_address(std::str::from_utf8(element).ok()?)
 }

@@ -1,4 +1,4 @@
-//! Why a request was refused before it had facts.
+//! Errors of requests that cannot be turned into facts.
 
 use palisade_core::FieldError;
 

@@ -45,7 +45,7 @@ pub(super) fn has_odd_escape(encoded: &[u8]) -> bool {
     marks.into_iter().any(|(at, _)| !is_escape(at))
 }
 
-/// Text of a form without its escapes.
+/// The decoded text of a form field.
 pub(super) fn decoded(encoded: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(encoded.len());
     let mut rest = encoded;
@@ -62,6 +62,7 @@ fn is_read_as(key: &str, wanted: &str) -> bool {
         return true;
     }
     let key_words = words(&key);
+    // A field `user` may be read as the one that holds `user[email]`.
     let holder = |(at, _)| {
         let holder = words(&wanted[..at]);
         !holder.is_empty() && key_words == holder

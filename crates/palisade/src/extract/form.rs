@@ -37,7 +37,7 @@ pub(super) fn only(form: &[u8], name: &str) -> Result<String, FieldError> {
         return wrong("is beside a field that not every reader reads alike");
     }
     match exact(form, name) {
-        // To some `;` ends a field, and to `qs` a name goes on to a later `]=`.
+        // Some readers end a field at `;`, and `qs` lets a name go on to a later `]=`.
         Some(value) if value.iter().any(|byte| b";=".contains(byte)) => {
             wrong("must not hold a bare `;` or `=`")
         }

@@ -11,7 +11,7 @@ use palisade_core::FieldError;
 
 use super::header;
 
-/// Which family of headers describes the original request.
+/// The family of headers that describes the original request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OriginalHeaders {
     /// Either; if both are sent they must agree.

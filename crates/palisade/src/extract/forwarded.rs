@@ -46,12 +46,13 @@ fn last_comma(line: &[u8]) -> Option<usize> {
         if line[at] == b',' {
             return Some(at);
         }
+        // Read from the right, this quote ends a string: continue before its beginning.
         end = opening_quote(&line[..at])?;
     }
     None
 }
 
-/// Where the quoted string that was closed just after `line` opens.
+/// Position at which the quoted string opens whose closing quote is just behind `line`.
 fn opening_quote(line: &[u8]) -> Option<usize> {
     let mut end = line.len();
     loop {
@@ -61,6 +62,7 @@ fn opening_quote(line: &[u8]) -> Option<usize> {
             .rev()
             .take_while(|byte| **byte == b'\\')
             .count();
+        // Backslashes in pairs escape each other, so the quote is not escaped.
         if backslashes % 2 == 0 {
             return Some(at);
         }

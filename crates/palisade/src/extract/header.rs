@@ -1,4 +1,4 @@
-//! Reading header lines without surprises.
+//! Reading of header lines that may be sent once.
 
 use http::{HeaderMap, HeaderName};
 use palisade_core::FieldError;

@@ -59,7 +59,7 @@ impl Default for JwtRules {
     }
 }
 
-/// Why a token was not accepted; the request is then unauthenticated.
+/// Reason why a token was not accepted. The request is then unauthenticated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TokenRefusal {
     /// Longer than [`TOKEN_BYTES_MAX`].
@@ -76,7 +76,7 @@ pub enum TokenRefusal {
     Signature,
     /// `exp` has passed, or is missing where it is required.
     Expired,
-    /// `nbf` has not come.
+    /// `nbf` lies in the future.
     NotYetValid,
     /// Another issuer.
     Issuer,
@@ -112,7 +112,7 @@ impl From<Unusable> for TokenRefusal {
     }
 }
 
-/// When a token is valid.
+/// The times between which a token is valid.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Times {
     expires: Option<Micros>,
@@ -155,7 +155,7 @@ impl TokenVerifier {
     /// The claims of a token that is genuine and valid at `now`.
     ///
     /// # Errors
-    /// Why it is not; the signature is judged before any claim.
+    /// The reason why the token is not accepted. The signature is checked before any claim.
     pub fn verify(&self, token: &str, now: Micros) -> Result<Claims, TokenRefusal> {
         if token.len() > TOKEN_BYTES_MAX {
             return Err(TokenRefusal::TooLong);
@@ -168,6 +168,7 @@ impl TokenVerifier {
             return claims;
         }
         let accepted = self.accept(token)?;
+        // Only a token that is valid now is cached.
         self.judge_times(accepted.times, now)?;
         let claims = accepted.claims.clone();
         self.known.insert(token, accepted);
@@ -206,6 +207,7 @@ impl TokenVerifier {
     fn verify_signature(&self, token: &str, parts: &Parts<'_>) -> Result<(), TokenRefusal> {
         let pinned = self.keys.algorithm();
         let header = decode_header(token).map_err(|_| unreadable_header(parts.header))?;
+        // Pinned by the configuration: a token must not choose its own algorithm.
         if header.alg != pinned {
             return Err(TokenRefusal::Algorithm);
         }

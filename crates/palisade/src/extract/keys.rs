@@ -82,7 +82,7 @@ pub enum KeyError {
 /// Reads the configured algorithm's name.
 ///
 /// # Errors
-/// Anything but the supported signature algorithms; `none` too.
+/// The name is not that of a supported signature algorithm; `none` is not supported.
 pub fn parse_algorithm(name: &str) -> Result<Algorithm, KeyError> {
     name.parse().map_err(|_| KeyError::Algorithm)
 }
@@ -94,9 +94,9 @@ pub struct JwtKeys {
 }
 
 enum Keys {
-    /// The token's `kid` does not matter.
+    /// One key, whatever the token's `kid`.
     Static(DecodingKey),
-    /// The token's `kid` chooses.
+    /// A key set, in which the token's `kid` chooses.
     Set(Vec<SetKey>),
 }
 
@@ -174,7 +174,7 @@ impl JwtKeys {
         Ok(Self::fixed(algorithm, key))
     }
 
-    /// The keys of a JWKS file that fit the algorithm; others are passed over.
+    /// The keys of a JWKS file that fit the algorithm. Other keys are ignored.
     ///
     /// # Errors
     /// Not a key set, no fitting key, a repeated `kid`, or a fitting key that is
@@ -208,7 +208,7 @@ impl JwtKeys {
         }
     }
 
-    /// The one algorithm these keys verify.
+    /// The only algorithm that these keys verify.
     #[must_use]
     pub const fn algorithm(&self) -> Algorithm {
         self.algorithm
@@ -241,6 +241,7 @@ fn pem_strength(key: &DecodingKey, algorithm: Algorithm) -> Result<(), KeyError>
         .try_get_as_bytes()
         .map_err(|_| KeyError::Pem("cannot be read"))?;
     match algorithm {
+        // An uncompressed point is one byte and two coordinates.
         Algorithm::ES256 if bytes.len() != 65 => Err(KeyError::Pem("is not on curve P-256")),
         Algorithm::ES384 if bytes.len() != 97 => Err(KeyError::Pem("is not on curve P-384")),
         _ if algorithm.family() == AlgorithmFamily::Rsa => rsa_strength(bytes),
@@ -260,6 +261,7 @@ fn rsa_strength(der: &[u8]) -> Result<(), KeyError> {
 fn modulus_bytes(der: &[u8]) -> spki::der::Result<usize> {
     let mut reader = SliceReader::new(der)?;
     let bytes = reader.sequence(|members| {
+        // The modulus, then the exponent.
         let modulus = UintRef::decode(members)?;
         UintRef::decode(members)?;
         Ok(modulus.as_bytes().len())
@@ -345,6 +347,7 @@ impl Entry<'_> {
             name.parse::<Algorithm>()
                 .is_ok_and(|named| named == algorithm)
         };
+        // `use` and `alg` are optional members: a key without them fits.
         self.text("kty") == Some(kind)
             && curve.is_none_or(|curve| self.text("crv") == Some(curve))
             && self.text("use").is_none_or(|usage| usage == "sig")
@@ -394,6 +397,7 @@ impl Entry<'_> {
 
     fn ec(&self, coordinate_bytes: usize) -> Result<DecodingKey, KeyError> {
         let point = [
+            // An uncompressed point begins with this byte (SEC 1).
             vec![4],
             self.sized("x", coordinate_bytes)?,
             self.sized("y", coordinate_bytes)?,

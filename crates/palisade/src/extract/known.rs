@@ -1,9 +1,9 @@
-//! Tokens whose signature was found good, by digest.
+//! Cache of tokens whose signature has been verified, by digest.
 //!
-//! A signature costs far more than a digest. And an address that has used up its guesses is not
-//! believed about new tokens: known tokens of other clients behind that address stay valid. Times
-//! are judged anew on every use. The keys of a verifier never change, so its earlier verdict on a
-//! signature stays true.
+//! A verification costs far more than a digest. And while an address that has used up its guesses
+//! is not believed about new tokens, cached tokens of other clients behind that address stay valid.
+//! Times are checked on every use. The keys of a verifier never change, so a verdict on a signature
+//! stays true.
 //!
 //! A token is looked up by a short hash, and its digest is computed only when there is an entry to
 //! compare it with: a flood of guesses pays for no digest either (I-COST).
@@ -38,11 +38,11 @@ fn digest(token: &str) -> [u8; 32] {
     Sha256::digest(token.as_bytes()).into()
 }
 
-/// Tokens that were used lately, in two generations. A token that was not used while the younger
-/// generation filled up is dropped with the older one.
+/// Tokens that were used recently, in two generations. When the younger one is full, it becomes the
+/// older one, and tokens that were not used in the meantime are dropped.
 #[derive(Default)]
 pub(super) struct KnownTokens {
-    /// Hashes tokens with a seed of this process: nobody can choose tokens that collide.
+    /// Hashes tokens with a random seed, so that nobody can choose tokens that collide.
     places: DefaultHashBuilder,
     generations: RwLock<Generations>,
 }
@@ -74,9 +74,11 @@ impl KnownTokens {
             (found?, young.is_some())
         };
         if found.digest != digest(token) {
+            // Another token has the same short hash.
             return None;
         }
         let read = read(&found.accepted);
+        // A token that is in use moves to the young generation.
         if !is_young {
             self.generations.write().insert(place, found);
         }

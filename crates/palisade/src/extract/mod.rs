@@ -149,8 +149,8 @@ impl Default for EdgeConfig {
 /// A request as a surface received it.
 #[derive(Clone, Copy)]
 pub struct EdgeRequest<'a> {
-    /// The policy in force: its routes must match whichever way an application reads the path, and
-    /// it says where API keys are needed.
+    /// The policy in force: its routes must match however an application reads the path, and it
+    /// says where API keys are needed.
     pub policy: &'a PolicySet,
     /// Address of the other end of the connection.
     pub peer: IpAddr,
@@ -167,9 +167,9 @@ pub struct EdgeRequest<'a> {
 /// The result of checking the bearer token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TokenStatus {
-    /// None was sent, or no keys are configured to judge it.
+    /// No token was sent, or no keys are configured to verify one.
     Absent,
-    /// Genuine and valid.
+    /// The signature is genuine, and the claims are valid now.
     Verified,
     /// Not accepted: the request is unauthenticated and counts in the auth class
     /// of its address besides its own, so that guessing tokens is limited like
@@ -177,7 +177,7 @@ pub enum TokenStatus {
     Unverified(TokenRefusal),
 }
 
-/// Facts of a request, and what else the surface needs.
+/// Facts of a request, and values that the surface needs to answer it.
 #[derive(Clone, Debug)]
 pub struct Extracted {
     /// The facts; `bot` is set here (I-BOT).
@@ -302,6 +302,7 @@ fn identity_of(
         });
     }
     let identity = match &config.identity_headers {
+        // From any other peer these headers are the client's own claim.
         Some(names) if config.trusted_proxies.contains(request.peer) => {
             Some(names.read(request.headers)?)
         }
@@ -325,7 +326,7 @@ impl From<jwt::Claims> for Identity {
 /// The method in capitals.
 ///
 /// # Errors
-/// Empty, over [`METHOD_BYTES_MAX`], or with characters no method has.
+/// The method is empty, longer than [`METHOD_BYTES_MAX`], or has characters that no method has.
 pub fn normalise_method(method: &str) -> Result<Cow<'_, str>, FieldError> {
     if let Some(usual) = usual_method(method) {
         return Ok(Cow::Borrowed(usual));

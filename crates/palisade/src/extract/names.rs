@@ -1,5 +1,4 @@
-//! Names of this module's choices in configurations: configurations use these types themselves, so
-//! that no second set of types has to be kept in step.
+//! Names of this module's choices in configuration files, which use these types directly.
 
 use palisade_policy::named;
 

@@ -1,10 +1,10 @@
 //! Request and correlation ids that arrive with a request.
 //!
-//! A request has one id (I-ID). `X-Request-Id` is believed from a trusted proxy or an
-//! authenticated backend; every other request gets a new id. Even a believed id may have
-//! been chosen by an end user, so it never tells a retry from a new attempt: a surface that
-//! reports to the guard on a client's behalf makes an `attempt_id` of its own, or a client
-//! could repeat one id and have every failure after the first ignored (G-ONCE).
+//! A request has one id (I-ID). `X-Request-Id` is believed from a trusted proxy or an authenticated
+//! backend; every other request gets a new id. Even a believed id may have been chosen by an end
+//! user, so it does not distinguish a retry from a new attempt: a surface that reports to the guard
+//! on a client's behalf makes an `attempt_id` of its own. Otherwise a client could repeat one id
+//! and have every failure after the first ignored (G-ONCE).
 
 use http::{HeaderMap, HeaderName};
 use palisade_core::Id;
@@ -16,8 +16,8 @@ const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const X_CORRELATION_ID: HeaderName = HeaderName::from_static("x-correlation-id");
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 
-/// `X-Request-Id`, if there is exactly one and it is valid. The caller has checked that the
-/// sender is believed.
+/// Returns `X-Request-Id`, if it was sent once and is valid. The caller has checked that the sender
+/// is trusted.
 #[must_use]
 pub fn sent_id(headers: &HeaderMap) -> Option<Id> {
     taken(only(headers, &X_REQUEST_ID)?)
@@ -29,7 +29,7 @@ pub fn new_id() -> Option<Id> {
     Id::new("request_id", &palisade_core::hex::text(rand::random())).ok()
 }
 
-/// `X-Correlation-Id`, else the trace id of `traceparent`.
+/// Returns `X-Correlation-Id`, otherwise the trace id of `traceparent`.
 #[must_use]
 pub fn correlation_id(headers: &HeaderMap) -> Option<Id> {
     only(headers, &X_CORRELATION_ID)
@@ -52,7 +52,8 @@ fn taken(text: &str) -> Option<Id> {
     Id::new("request_id", text).ok()
 }
 
-/// W3C Trace Context: `version-traceid-parentid-flags`, lower-case hexadecimal.
+/// Returns the trace id of a `traceparent` header (W3C Trace Context):
+/// `version-traceid-parentid-flags`, lower-case hexadecimal.
 fn trace_id(text: &str) -> Option<&str> {
     let hex = |part: &str, len: usize| {
         part.len() == len

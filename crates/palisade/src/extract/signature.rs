@@ -1,7 +1,7 @@
-//! The signature of a token, verified by `ring`: the library that TLS uses too.
+//! Verification of a token's signature with `ring`, the library that TLS uses, too.
 //!
-//! Nothing process wide is installed or looked up, so `main` has nothing to call
-//! and another crate's choice of provider cannot make this one panic.
+//! It uses no process-wide provider, so `main` need not install one, and another crate's choice of
+//! provider cannot make this one panic.
 
 use jsonwebtoken::{Algorithm, DecodingKey, DecodingKeyKind};
 use ring::error::Unspecified;

@@ -1,5 +1,5 @@
-//! Classes that the policy itself names. A class that only a caller names could be anything, an
-//! identifier too: it is shown as `other`.
+//! The class names of the policy. A class that only a caller names may be any text, even an
+//! identifier, and is shown as `other`.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -52,7 +52,7 @@ impl KnownClasses {
         self.0.store(Arc::new(known));
     }
 
-    /// Returns the class as it may be shown.
+    /// Returns the name of the class if the policy has it, otherwise `other`.
     pub(super) fn shown(&self, class: &str) -> Arc<str> {
         let known = self.0.load();
         let shown = known.get_key_value(class).map(|(name, _)| Arc::clone(name));

@@ -1,4 +1,4 @@
-//! One observer in front of all others: digests are computed once, and only when one of them needs
+//! One observer in front of all others. It computes digests once, and only if one of them needs
 //! them.
 
 use std::net::IpAddr;
@@ -17,7 +17,7 @@ use super::who::Who;
 use super::{Audit, DenialLog, Lookout, Metrics};
 use crate::engine::{
     Administered, CandidateSeen, InstanceFailure, KeyedAnswer, ModeChange, Observer, OverageSeen,
-    Seen, TenantSeen,
+    ReachedThreshold, Seen, TenantSeen,
 };
 
 /// Metrics, log, audit and lookout of one process.
@@ -90,6 +90,7 @@ impl Observer for Fanout {
         if !log && audit.is_none() && lookout.is_none() {
             return;
         }
+        // Digests are HMACs, so they are computed once for all observers.
         let who = Who::of(&self.keyring, seen.subject);
         if log {
             self.log.record(seen, &who);
@@ -182,6 +183,10 @@ impl Observer for Fanout {
 
     fn overage(&self, seen: &OverageSeen<'_>) {
         self.each().for_each(|one| one.overage(seen));
+    }
+
+    fn threshold(&self, reached: &ReachedThreshold) {
+        self.each().for_each(|one| one.threshold(reached));
     }
 
     fn candidate_differs(&self, seen: &CandidateSeen<'_>) {

@@ -1,5 +1,5 @@
-//! One structured line per denial, and one when the store is not available.
-//! Sampling is allowed here, and only here.
+//! A log line for each denial and for each change of the store's state. Only these lines may be
+//! sampled.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -79,7 +79,8 @@ impl DenialLog {
         number.is_multiple_of(self.one_in.get())
     }
 
-    /// Returns a class as it may be shown: callers may name any.
+    /// Returns the name of a class if the policy has it, otherwise a fixed word: a name that only
+    /// a caller uses may be any text, even an identifier.
     pub(super) fn shown_class(&self, class: &str) -> Arc<str> {
         self.classes.shown(class)
     }

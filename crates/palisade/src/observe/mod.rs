@@ -20,7 +20,7 @@ pub use log::DenialLog;
 pub use lookout::Lookout;
 pub use metrics::Metrics;
 pub use span::SPAN_TARGET;
-pub(crate) use who::{log_digest, pseudonym};
+pub(crate) use who::{log_digest, pseudonym, subject_of};
 
 #[cfg(test)]
 mod tests;

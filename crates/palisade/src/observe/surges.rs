@@ -1,5 +1,5 @@
-//! Watches failures over all accounts and networks, for attacks that no single key of the guard
-//! shows.
+//! Watches failures over all accounts and networks for attacks that are too thin to show on any
+//! single key of the guard.
 
 use palisade_core::facts::Attempt;
 use palisade_core::guard::surge::FailureRate;

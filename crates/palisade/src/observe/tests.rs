@@ -1,5 +1,5 @@
 //! An engine with all of its observers, and the rule that all of them must keep: no identifier
-//! leaves.
+//! leaves the process.
 
 use std::io;
 use std::num::NonZeroU32;
@@ -55,7 +55,7 @@ impl MemorySink {
     }
 }
 
-/// An engine, and everything that observed it.
+/// An engine with everything that observes it.
 pub(super) struct Watched {
     pub(super) engine: Engine,
     pub(super) clock: Arc<VirtualClock>,
@@ -335,4 +335,27 @@ impl Watched {
     pub(super) fn clock_now(&self) -> Micros {
         palisade_core::Clock::now(&*self.clock)
     }
+}
+
+#[tokio::test]
+async fn b_warn_a_reached_share_is_audited_and_counted_by_digest() {
+    let mut parts = parts();
+    parts.limits[4].warn_at = vec![500];
+    assert_eq!(parts.limits[4].name, "org-tenant");
+    let watched = Watched::new(parts);
+    let mut facts = RequestFacts::new("203.0.113.77".parse().unwrap(), "GET", "/tenant");
+    facts.org = id("canary-org");
+    watched.check_n(&facts, 2).await;
+    watched.engine.tell_thresholds().await;
+    let events = watched.events();
+    assert_eq!(watched.names(), ["budget_threshold"]);
+    assert_eq!(events[0]["bucket"], "org-tenant");
+    assert_eq!(
+        (&events[0]["to"], &events[0]["count"]),
+        (&"0.5".into(), &1.into())
+    );
+    assert_eq!(events[0]["subject"].as_str().unwrap().len(), 32);
+    let line = "rate_limiter_budget_thresholds_total{limit=\"org-tenant\",share=\"0.5\"} 1";
+    assert!(watched.scrape().contains(line), "{}", watched.scrape());
+    assert_no_canary("the audit", &watched.sink.text());
 }

@@ -1,4 +1,4 @@
-//! The identity behind a decision, in the only form that leaves this process.
+//! The identity behind a decision, as digests: the only form in which it leaves this process.
 
 use palisade_core::facts::{GuardFacts, RequestFacts};
 use palisade_core::key::{Digest, Domain, Keyring};
@@ -21,7 +21,7 @@ impl Who {
         match subject {
             Subject::Request(facts) => Self::of_request(keyring, facts),
             Subject::Guard(_, facts) => Self::of_guard(keyring, facts),
-            // No key of a descriptor is known to name a person or not: none of them is shown.
+            // Any entry of a descriptor may name a person, so none is shown.
             Subject::Descriptors(..) => Self::default(),
         }
     }
@@ -69,8 +69,17 @@ impl Who {
     }
 }
 
-/// Returns the digest by which a subject is told apart: its most personal name, else its
-/// organisation.
+/// Returns the digest of the subject that a bucket of this scope counts by.
+pub(crate) fn subject_of(
+    keyring: &Keyring,
+    subject: Subject<'_>,
+    scope: &str,
+) -> Option<(&'static str, Digest)> {
+    Who::of(keyring, subject).named(scope)
+}
+
+/// Returns the digest that identifies a subject in reports: that of its most personal name,
+/// otherwise of its organisation.
 pub(crate) fn pseudonym(keyring: &Keyring, subject: Subject<'_>) -> Option<Digest> {
     let who = Who::of(keyring, subject);
     who.actor().or(who.org)

@@ -7,11 +7,11 @@ use super::throttle::{Throttle, checked_key};
 /// A command of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command<'a> {
-    /// `CL.THROTTLE`, `THROTTLE`, `PEEK`.
+    /// `CL.THROTTLE` and `THROTTLE`, which charge a key, and `PEEK`, which only reads it.
     Throttle(Throttle<'a>),
     /// `RESET key`: forgets what a key has used.
     Reset(&'a [u8]),
-    /// `RESET`: the connection begins anew.
+    /// `RESET`: the connection returns to the state of a new one.
     ResetConnection,
     /// `PING`, with a text to send back.
     Ping(Option<&'a [u8]>),
@@ -29,7 +29,7 @@ pub enum Command<'a> {
     List(List<'a>),
     /// `INFO`.
     Info,
-    /// `MODE`: how the last decision of this connection was found.
+    /// `MODE`: the mode of this connection's last decision.
     Mode,
     /// `QUIT`.
     Quit,
@@ -47,7 +47,7 @@ pub struct Hello<'a> {
 /// `CLIENT`: statements of a client about itself, and questions about its connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Client {
-    /// A name or a version: accepted, not kept.
+    /// `SETNAME` or `SETINFO`: the name or version is accepted and not kept.
     Heard,
     /// `GETNAME`.
     Name,
@@ -58,7 +58,7 @@ pub enum Client {
 /// A subcommand of `COMMAND`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum List<'a> {
-    /// All, or one by its name.
+    /// `INFO`, or no subcommand: all commands, or the one of this name.
     Info(Option<&'a [u8]>),
     /// The number of commands.
     Count,
@@ -66,13 +66,13 @@ pub enum List<'a> {
     Docs,
 }
 
-/// A command that was not understood. The connection goes on.
+/// A command that was not understood. The connection stays open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
-    /// No such command.
+    /// The command does not exist.
     #[error("ERR unknown command; `COMMAND` lists what there is")]
     Unknown,
-    /// No such part of a command.
+    /// The command has no such subcommand.
     #[error("ERR unknown subcommand of '{0}'")]
     Subcommand(&'static str),
     /// Too few arguments, or too many.
@@ -81,7 +81,7 @@ pub enum Refused {
     /// An argument that is not valid.
     #[error("ERR `{0}` {1}")]
     Field(&'static str, &'static str),
-    /// There is one database.
+    /// A database other than 0, the only one.
     #[error("ERR DB index is out of range")]
     Database,
 }
@@ -112,7 +112,7 @@ impl<'a> Command<'a> {
     /// Parses `args`, whose first is the name of the command.
     ///
     /// # Errors
-    /// [`Refused`], which names no value.
+    /// [`Refused`]; its message contains no argument of the client.
     pub fn of(args: &[&'a [u8]]) -> Result<Self, Refused> {
         let (name, rest) = args.split_first().ok_or(Refused::Unknown)?;
         let is_named = |(known, _): &&(&str, i64)| name.eq_ignore_ascii_case(known.as_bytes());

@@ -1,5 +1,5 @@
-//! The Redis protocol, as far as limits need it: bytes → requests → commands, and answers → bytes.
-//! Pure: the caller owns sockets and the engine.
+//! The part of the Redis protocol that limits need: bytes → requests → commands, and answers →
+//! bytes. Pure: the caller owns sockets and the engine.
 //!
 //! ```
 //! use palisade::resp::{Command, Replies, Version, read};

@@ -27,13 +27,13 @@ pub struct Request<'a> {
     pub bytes: usize,
 }
 
-/// Input after which nothing can be read: the connection ends.
+/// Input after which nothing can be read. The connection must be closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
     /// An array whose length is no number, or too large.
     #[error("Protocol error: invalid multibulk length")]
     ArrayLength,
-    /// A string whose length is no number, or too large, or not its own.
+    /// A string whose length is no number, too large, or not that of its bytes.
     #[error("Protocol error: invalid bulk length")]
     BulkLength,
     /// An element that is no string.
@@ -56,7 +56,7 @@ pub enum Malformed {
 /// Returns the request that `input` begins with; `None` if it is not complete yet.
 ///
 /// # Errors
-/// [`Malformed`] if it can never become one.
+/// [`Malformed`] if no further bytes can make `input` a request.
 pub fn read(input: &[u8]) -> Result<Option<Request<'_>>, Malformed> {
     let request = match input.first() {
         None => return Ok(None),

@@ -14,7 +14,7 @@ use crate::engine::{Keyed, KeyedAnswer};
 /// Longest key, in bytes.
 pub const KEY_BYTES_MAX: usize = 1024;
 
-/// A charge or a look at one key, from a client's command.
+/// A charge of one key, or a look at it, as a client's command states it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Throttle<'a> {
     /// Key of the bucket.
@@ -28,7 +28,7 @@ impl<'a> Throttle<'a> {
     /// Reads the arguments after the command's name.
     ///
     /// # Errors
-    /// A count of arguments, or a field, that cannot be.
+    /// A wrong number of arguments, or a field that is not valid.
     pub fn read(name: &'static str, args: &[&'a [u8]], take: Take) -> Result<Self, Refused> {
         let (key, max_burst, count, period, quantity) = match *args {
             [key, max_burst, count, period] => (key, max_burst, count, period, None),
@@ -47,19 +47,21 @@ impl<'a> Throttle<'a> {
         })
     }
 
-    /// Returns the question to the engine.
+    /// Returns the charge for the engine.
     #[must_use]
     pub fn asked(&self) -> Keyed<'a> {
         Keyed {
             key: self.key,
             spec: self.spec,
+            // A charge has no cost of zero. A quantity of zero only peeks, so its cost does not
+            // matter.
             cost: self.quantity.max(1),
             take: self.take,
         }
     }
 
-    /// Returns the five numbers of the answer: limited (1 or 0), the most at once, what remains,
-    /// seconds until this quantity fits (−1: now, or never), seconds until all of it is free.
+    /// Returns the five numbers of the answer: limited (1 or 0), the burst, the remaining units,
+    /// seconds until this quantity fits (−1: now, or never), seconds until the whole burst is free.
     /// Seconds are rounded up.
     #[must_use]
     pub fn answer(&self, answer: &KeyedAnswer) -> [i64; 5] {
@@ -85,8 +87,9 @@ impl<'a> Throttle<'a> {
         ]
     }
 
-    /// Returns when a quantity of zero fits; `None` if it fits now. It always does, unless more was
-    /// used under larger figures than these allow, or the mode refuses everybody.
+    /// Returns the instant at which a quantity of zero fits; `None` if it fits now. It always does,
+    /// unless more was used under a larger limit than this command's, or the mode refuses
+    /// everybody.
     fn overdrawn_until(&self, answer: &KeyedAnswer) -> Option<Micros> {
         let reading = &answer.reading;
         if answer.mode == Mode::FailClosed {

@@ -1,4 +1,4 @@
-//! Policy, store, secret and clock → a running engine.
+//! Builds a running engine from policy, store, secret and clock.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -111,15 +111,15 @@ enum PolicyInput {
     File(PathBuf),
 }
 
-/// Puts an engine together: made by [`Palisade::builder`].
+/// Configures an engine and starts it. Made by [`Palisade::builder`].
 ///
-/// | | if you say nothing |
+/// | | default |
 /// | --- | --- |
 /// | [`policy`](Self::policy), [`policy_file`](Self::policy_file) | the built-in policy |
 /// | [`store`](Self::store) | `memory:`, gone at the end of the process |
 /// | [`secret`](Self::secret) | `memory:`: random; `embedded:DIR`: kept in `DIR`; a store that others share: an error |
 /// | [`environment`](Self::environment) | no variable is read |
-/// | [`clock`](Self::clock), [`observer`](Self::observer), [`tenants`](Self::tenants), [`deadline`](Self::deadline) | the system's clock, nobody observes, the tenants of the policy file, 100 ms |
+/// | [`clock`](Self::clock), [`observer`](Self::observer), [`tenants`](Self::tenants), [`deadline`](Self::deadline) | the system's clock, no observer, the tenants of the policy file, 100 ms |
 ///
 /// ```
 /// use palisade::{Palisade, RequestFacts};
@@ -171,35 +171,35 @@ impl Builder {
         }
     }
 
-    /// Decides by the policy in `text` (TOML). It adds to the built-in policy, unless it says
-    /// `[policy] defaults = false`. The last call of this and [`Self::policy_file`] wins.
+    /// Sets the policy to `text` (TOML). It adds to the built-in policy, unless it says `[policy]
+    /// defaults = false`. The last call of this and [`Self::policy_file`] wins.
     pub fn policy(mut self, text: impl Into<String>) -> Self {
         self.policy = PolicyInput::Text(text.into());
         self
     }
 
-    /// Decides by the policy in a file.
+    /// Sets the policy to that of a file.
     pub fn policy_file(mut self, path: impl Into<PathBuf>) -> Self {
         self.policy = PolicyInput::File(path.into());
         self
     }
 
-    /// Counts in a store: `memory:`, `embedded:DIR`, `redis://…`, `rediss://…`,
-    /// `redis+cluster://h1,h2`, `postgres://…`, or one that you have opened yourself. One that
-    /// you have opened judges by the clock that you have given it.
+    /// Sets the store: `memory:`, `embedded:DIR`, `redis://…`, `rediss://…`,
+    /// `redis+cluster://h1,h2`, `postgres://…`, or a store that you have opened yourself, which
+    /// keeps the clock that you gave it.
     pub fn store(mut self, store: impl Into<StoreSource>) -> Self {
         self.store = store.into();
         self
     }
 
-    /// Digests identifiers with this secret, of at least 32 bytes. All nodes that share a store
-    /// need the same one, and a store that outlives the process needs it again.
+    /// Sets the secret of all digests, of at least 32 bytes. All nodes that share a store need the
+    /// same secret, and a store that outlives the process needs it again.
     pub fn secret(mut self, secret: impl AsRef<[u8]>) -> Self {
         self.secret = Some(Zeroizing::new(secret.as_ref().to_vec()));
         self
     }
 
-    /// Finds what was stored under the secret before this one.
+    /// Sets the secret before the current one, so that what was stored under it is still found.
     pub fn previous_secret(mut self, secret: impl AsRef<[u8]>) -> Self {
         self.previous_secret = Some(Zeroizing::new(secret.as_ref().to_vec()));
         self
@@ -224,7 +224,7 @@ impl Builder {
         self
     }
 
-    /// Decides by another clock: a test's clock stands still until it is moved.
+    /// Sets the clock. A test's clock stands still until it is moved.
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = clock;
         self
@@ -236,20 +236,20 @@ impl Builder {
         self
     }
 
-    /// Takes tenants' own policies from elsewhere than the policy file.
+    /// Sets a source of tenants' own policies other than the policy file.
     pub fn tenants(mut self, tenants: Arc<dyn Tenants>) -> Self {
         self.tenants = Some(tenants);
         self
     }
 
-    /// Waits at most this long for a call of the store.
+    /// Sets the longest time that a store call may take.
     pub const fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = deadline;
         self
     }
 
-    /// Opens the store and starts the engine with the work in its background. A shared store may
-    /// be down: the engine then starts degraded and recovers with it. Needs a Tokio runtime.
+    /// Opens the store and starts the engine with its background work. A shared store may be down:
+    /// the engine then starts degraded and recovers with the store. Needs a Tokio runtime.
     ///
     /// # Errors
     /// [`BuildError`] says what is wrong with policy, secret or store, and what to do.
@@ -302,8 +302,8 @@ impl Builder {
         }
     }
 
-    /// Returns the tenants to use. A policy that names a database and a builder without
-    /// [`Builder::tenants`] are an error: the tenants would silently get everybody's policy.
+    /// Returns the tenants to use. A policy that names a database is an error without
+    /// [`Builder::tenants`], because the tenants would silently get everybody's policy.
     fn tenants_of(&self, bundle: &PolicyBundle) -> Result<Arc<dyn Tenants>, BuildError> {
         match &self.tenants {
             Some(tenants) => Ok(Arc::clone(tenants)),
@@ -358,8 +358,8 @@ fn no_secret(problem: &str) -> BuildError {
     }
 }
 
-/// Returns the secret to start with. Creates the data directory, because the secret is the first
-/// file in it.
+/// Returns the secret to start with. Creates the data directory first, because the secret is stored
+/// in it.
 fn secret_of(
     given: Option<Zeroizing<Vec<u8>>>,
     url: &StoreUrl,

@@ -9,28 +9,27 @@ use zeroize::Zeroizing;
 
 /// File of the secret in a data directory.
 pub const SECRET_FILE: &str = "secret";
-/// Variable of the secret, where the configuration names no other.
+/// Variable of the secret, unless the configuration names another.
 pub const SECRET_VARIABLE: &str = "PALISADE_KEY";
 const SECRET_BYTES: usize = 32;
-/// More bytes than a file system may store inline, beside the name of a file.
+/// More bytes than a file system may store inline, in the entry of the file.
 const PROBE_BYTES: usize = 64 * 1024;
 
 /// Creates a data directory if it is not there, readable by this user only.
 ///
 /// # Errors
-/// It cannot be created or written: found out at the start, not at the first write.
+/// The directory cannot be created or written, which is found out here and not at the first write.
 pub fn create_data_dir(directory: &Path) -> Result<()> {
     let mut builder = std::fs::DirBuilder::new();
     builder.recursive(true).mode(0o700).create(directory)?;
     try_write(directory)
 }
 
-/// Finds out at once whether the directory can be written, not when the first change has to be
-/// kept. An empty file would fit on a full disk, so bytes are written and synced before the result
-/// is returned.
+/// Checks that the directory can be written, before the first change has to be stored. An empty
+/// file would fit on a full disk, so bytes are written and synced.
 ///
 /// # Errors
-/// Nothing can be written there.
+/// No file can be created in the directory, or not all bytes can be written.
 pub fn try_write(directory: &Path) -> Result<()> {
     let probe = directory.join(format!(".probe-{}", std::process::id()));
     let mut file = std::fs::File::create(&probe)?;
@@ -40,8 +39,8 @@ pub fn try_write(directory: &Path) -> Result<()> {
     kept.and(removed)
 }
 
-/// Returns a random secret that does not end with a line break: [`without_line_end`] would cut it
-/// off.
+/// Returns a random secret that does not end with a line break, which [`without_line_end`] would
+/// cut off.
 fn fresh_secret() -> Zeroizing<Vec<u8>> {
     loop {
         let secret = rand::random::<[u8; SECRET_BYTES]>();
@@ -57,11 +56,11 @@ pub fn without_line_end(secret: &[u8]) -> &[u8] {
     end.strip_suffix(b"\r").unwrap_or(end)
 }
 
-/// The secret to start with: the given one, else that of the data directory, else a random one
-/// for as long as the process lives.
+/// The secret to start with: the given one, otherwise that of the data directory, otherwise a
+/// random one for the life of the process.
 ///
 /// # Errors
-/// The data directory's cannot be read or written, or is too short to be one.
+/// The secret of the data directory cannot be read or written, or is too short to be one.
 pub fn starting_secret(
     given: Option<Zeroizing<Vec<u8>>>,
     directory: Option<&Path>,
@@ -73,10 +72,10 @@ pub fn starting_secret(
     }
 }
 
-/// The secret of a data directory; the first call makes one that only this user can read.
+/// The secret of a data directory. The first call creates it, readable by this user only.
 ///
 /// # Errors
-/// It cannot be read or written, or is too short to be one.
+/// The secret cannot be read or written, or the file is too short to be a secret.
 fn kept_secret(directory: &Path) -> Result<Zeroizing<Vec<u8>>> {
     match read_secret(directory) {
         Err(error) if error.kind() == ErrorKind::NotFound => create_secret(directory),
@@ -87,7 +86,7 @@ fn kept_secret(directory: &Path) -> Result<Zeroizing<Vec<u8>>> {
 /// The secret of a data directory, if there is one.
 ///
 /// # Errors
-/// It cannot be read, or is too short to be one.
+/// The secret cannot be read, or the file is too short to be a secret.
 pub fn read_secret(directory: &Path) -> Result<Zeroizing<Vec<u8>>> {
     let mut secret = Zeroizing::new(Vec::new());
     std::fs::File::open(directory.join(SECRET_FILE))?

@@ -1,4 +1,4 @@
-//! From an address, a secret and a policy to an engine that runs: shared by
+//! The way from an address, a secret and a policy to a running engine, shared by
 //! [`Palisade::builder`](crate::Palisade::builder) and the server.
 
 mod builder;

@@ -1,4 +1,4 @@
-//! Address and settings → store.
+//! Opens stores by their addresses and settings.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,12 +14,12 @@ use palisade_store::redis::{RedisConfig, RedisConfigError, RedisStore, Tls};
 
 use super::StoreUrl;
 
-/// The address of a store, and how it is used.
+/// The address of a store, and its settings.
 #[derive(Clone)]
 pub struct StoreConfig {
     /// Address.
     pub url: StoreUrl,
-    /// Time after which a call has failed.
+    /// Time after which a call counts as failed.
     pub timeout: Duration,
     /// Time to connect to a shared store.
     pub connect_timeout: Duration,
@@ -93,12 +93,12 @@ pub enum OpeningError {
     FeatureOff(&'static str),
 }
 
-/// A store that is ready to be opened: its address and certificates are read, nothing is connected
-/// or created.
+/// A store that is ready to be opened: its address and certificates have been read, but nothing is
+/// connected or created yet.
 pub enum Opening {
-    /// In this process, gone at its end.
+    /// A store in this process, gone when the process ends.
     Memory(MemoryConfig),
-    /// In this process, kept in a directory.
+    /// A store in this process, kept in a directory.
     Embedded(MemoryConfig, PathBuf),
     /// Redis or a Redis Cluster; it connects when it is first used.
     #[cfg(feature = "redis")]
@@ -153,8 +153,8 @@ impl Opening {
     }
 }
 
-/// Redis settings. Each thread has one connection that all of its requests share: more would only
-/// cost.
+/// Redis settings. All requests of a thread share one connection; more connections would cost time
+/// and gain nothing.
 #[cfg(feature = "redis")]
 fn redis_config(config: &StoreConfig, url: &str) -> RedisConfig {
     use std::num::{NonZeroU8, NonZeroU32};

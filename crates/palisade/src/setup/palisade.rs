@@ -1,4 +1,4 @@
-//! An engine that runs.
+//! A running engine.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -9,9 +9,9 @@ use tokio::task::JoinHandle;
 use super::Builder;
 use crate::engine::Engine;
 
-/// A running [`Engine`]: store, policy, and the work in its background.
+/// A running [`Engine`]: store, policy, and background work.
 ///
-/// Ask it as you would ask the engine:
+/// It is used like the engine:
 ///
 /// ```
 /// use palisade::{Palisade, RequestFacts};
@@ -28,16 +28,16 @@ use crate::engine::Engine;
 /// }
 /// ```
 ///
-/// The background (probes of a store that was away, changes that other nodes made, supply of
-/// leased limits) runs until [`Palisade::stop`] or the end of the runtime, also after this
-/// handle is dropped: whoever shares the engine still needs it.
+/// The background work (probes of a store that was down, changes by other nodes, supply of leased
+/// limits) runs until [`Palisade::stop`] or the end of the runtime, even after this handle is
+/// dropped, because others who share the engine still need it.
 pub struct Palisade {
     engine: Arc<Engine>,
     background: JoinHandle<()>,
 }
 
 impl Palisade {
-    /// Policy, store, secret and clock, each with a default.
+    /// Starts to configure an engine. Policy, store, secret and clock each have a default.
     pub fn builder() -> Builder {
         Builder::new()
     }
@@ -51,20 +51,20 @@ impl Palisade {
         }
     }
 
-    /// The engine, to share with layers and tasks.
+    /// The engine, to be shared with layers and tasks.
     #[must_use]
     pub fn engine(&self) -> Arc<Engine> {
         Arc::clone(&self.engine)
     }
 
-    /// Ends the background, gives back tokens that were taken ahead, and makes what was counted
-    /// durable. Part of a graceful end, after the last request.
+    /// Stops the background work, returns leased tokens and flushes the store. Part of a graceful
+    /// end, after the last request.
     ///
     /// # Errors
     /// The store could not be flushed: what was counted in the last moments may be lost.
     pub async fn stop(self) -> Result<(), StoreError> {
         self.background.abort();
-        // It ended because it was told to: there is nothing to learn from how.
+        // The task was aborted, so its result says nothing.
         let _ = self.background.await;
         self.engine.finish().await
     }

@@ -7,10 +7,10 @@ use palisade_policy::document::decode::{Decode, Problem, Problems, text_of};
 use palisade_policy::document::error::nearest;
 use palisade_policy::document::tree::Node;
 
-/// The kind of a store, and where it is.
+/// The kind of a store, with its location.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StoreUrl {
-    /// In this process, gone at its end.
+    /// In this process, gone when the process ends.
     Memory,
     /// In this process, kept in a directory.
     Embedded(PathBuf),
@@ -23,7 +23,7 @@ pub enum StoreUrl {
 }
 
 impl StoreUrl {
-    /// True if other nodes share the store: they must share the secret too.
+    /// True if other nodes share the store. They must then share the secret, too.
     pub const fn is_shared(&self) -> bool {
         !matches!(self, Self::Memory | Self::Embedded(_))
     }
@@ -40,13 +40,14 @@ impl StoreUrl {
     }
 }
 
-/// Returns scheme and hosts. An address that could be read in another way shows its scheme only: a
-/// password with a slash in it must not pass for a host.
+/// Returns scheme and hosts. An ambiguous address shows its scheme only, so that a password with a
+/// slash in it is not taken for a host.
 fn without_credentials(url: &str) -> String {
     let (scheme, rest) = url.split_once("://").unwrap_or((url, ""));
     let (authority, behind) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
     let hosts: Vec<&str> = authority
         .split(',')
+        // Credentials end at the last `@`, because a password may contain one.
         .map(|host| host.rsplit('@').next().unwrap_or_default())
         .collect();
     let is_host = |c: char| c.is_ascii_alphanumeric() || ".:-_[]".contains(c);
@@ -75,7 +76,7 @@ impl StoreUrl {
     /// Reads an address.
     ///
     /// # Errors
-    /// It names no store; the address itself is not repeated.
+    /// The address names no store. The message does not repeat it.
     pub fn parse(text: &str) -> Result<Self, Problems> {
         const SCHEMES: [&str; 6] = [
             "redis",

@@ -18,13 +18,13 @@ const PAGE: usize = 512;
 /// Quotas per read of the store.
 const QUOTAS_AT_ONCE: usize = 64;
 
-/// Writes what a store keeps of guard, lockout, allowlist, tiers, overages and of the quotas
-/// of this policy's API keys. Nodes may go on meanwhile: each record is as it was at one
-/// instant, and what changes later is not in the file.
+/// Writes the guard and lockout records, allowlist, tiers and overages of a store, and the quotas
+/// of this policy's API keys. Nodes may stay in use: each record is consistent in itself, and later
+/// changes are not in the file.
 ///
 /// # Errors
-/// [`StateError`]; what was written until then has no last line and is refused by
-/// [`import`](super::import).
+/// [`StateError`]. A file that was begun then has no last line, and [`import`](super::import)
+/// refuses it.
 pub async fn export(
     store: &dyn Store,
     policy: &PolicySet,
@@ -41,6 +41,7 @@ pub async fn export(
         records(store, kind, &mut to).await?;
     }
     entries(store, &mut to).await?;
+    // Keys that the admin API has made have quotas, too.
     let policy = attach_stored(store, policy, store.probe().await?).await?;
     quotas(store, &policy, &mut to).await?;
     Ok(to.end()?)
@@ -88,6 +89,7 @@ async fn quotas(
     });
     let mut known: Vec<(&str, Charge<'_>)> = keys.collect();
     known.sort_unstable_by_key(|(hash, _)| *hash);
+    // All secrets of a key share one quota.
     known.dedup_by_key(|(hash, _)| *hash);
     for some in known.chunks(QUOTAS_AT_ONCE) {
         let charges: Vec<Charge<'_>> = some.iter().map(|(_, charge)| charge.clone()).collect();

@@ -18,32 +18,32 @@ use crate::engine::attach_stored;
 
 /// Records per write to the store.
 const BATCH: usize = 64;
-/// Most attempts to replace a record that changes meanwhile.
+/// Most attempts to replace a record that changes concurrently.
 const TRIES: usize = 10;
 
-/// Treatment of a record that the store has already.
+/// Treatment of items that the store has already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Existing {
-    /// The store's record stays: it is newer than the file.
+    /// The store's item stays, because it is newer than the file.
     Keep,
-    /// The file's record replaces it.
+    /// The file's item replaces that of the store.
     Replace,
 }
 
-/// The result of an import. Whatever it says, the same file can be imported again.
+/// The result of an import. Whatever it is, the same file may be imported again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Imported {
     /// Items that were written.
     pub written: Counts,
     /// Items that the store had already, and kept.
     pub kept: Counts,
-    /// Items that have ended since the file was written.
+    /// Items that have expired since the file was written.
     pub expired: Counts,
-    /// API keys that this policy does not have: their usage is not moved.
+    /// API keys that this policy does not have. Their usage is not imported.
     pub unknown_api_keys: u64,
 }
 
-/// A file that was read to its end: it is whole and its digests fit the secrets.
+/// A file that was read to its end: it is complete, and its digests fit the secrets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verified {
     /// Items in the file.
@@ -56,7 +56,7 @@ impl Verified {
     /// Reads a file to its end.
     ///
     /// # Errors
-    /// [`StateError`]: it is no state file, or damaged, or belongs to another secret.
+    /// [`StateError`]: the file is not a state file, is damaged, or belongs to another secret.
     pub fn read(from: impl BufRead, keyring: &Keyring) -> Result<Self, StateError> {
         let mut from = Reader::new(from);
         let taken_at = head(&mut from, keyring)?;
@@ -75,7 +75,7 @@ impl Verified {
     }
 }
 
-/// Reads the first line: it must be a head, and every secret in it must be known.
+/// Reads the first line, which must be a head whose secrets are all known.
 fn head(from: &mut Reader<impl BufRead>, keyring: &Keyring) -> Result<String, StateError> {
     let Ok(Line::PalisadeState {
         version,
@@ -96,13 +96,12 @@ fn head(from: &mut Reader<impl BufRead>, keyring: &Keyring) -> Result<String, St
     Ok(taken_at)
 }
 
-/// Puts the state in `from`, which [`Verified::read`] has found whole, into a store. Ends
-/// are kept: what has ended since is left out. A quota is raised to what the file says, never
-/// lowered, so that doing it twice changes nothing.
+/// Imports the state in `from`, which [`Verified::read`] has found complete, into a store. Items
+/// keep their expiry; those that have expired are left out. A quota's use is raised to that of the
+/// file and never lowered, so that a second import changes nothing.
 ///
 /// # Errors
-/// [`StateError`]; what was written until then stays, and the same file can be imported
-/// again.
+/// [`StateError`]. What has been written by then stays, and the same file can be imported again.
 pub async fn import(
     store: &dyn Store,
     policy: &PolicySet,
@@ -141,25 +140,28 @@ pub async fn import(
     }
 }
 
-/// One import under way.
+/// An import in progress.
 struct Run<'a> {
     store: &'a dyn Store,
-    /// With the keys of the store once a quota needs them: entries come before quotas.
+    /// The policy, with the keys of the store attached once a quota needs them. Entries come before
+    /// quotas in a file.
     policy: Cow<'a, PolicySet>,
     existing: Existing,
     now: Micros,
-    /// Entries that the store had already, of registries that came up.
+    /// Entries that the store had before, by registry. An id of `None` marks a registry that has
+    /// been read.
     entries: BTreeSet<(Registry, Option<String>)>,
     done: Imported,
 }
 
 impl Run<'_> {
-    /// All at once if the store has none of them, else one by one.
+    /// Writes a batch of records at once if the store has none of them, otherwise one by one.
     async fn records(&mut self, batch: Vec<RecordLine>) -> Result<(), StateError> {
         let (live, ended): (Vec<_>, Vec<_>) = batch
             .into_iter()
             .partition(|line| line.expires_at > self.now);
         self.done.expired.records += ended.len() as u64;
+        // Revision zero: a write succeeds only where the store has no record.
         let mut writes: Vec<RecordWrite> = live.into_iter().map(|line| write(line, 0)).collect();
         let stand = match self.store.commit(&writes).await? {
             Commit::Done => writes.len(),
@@ -179,6 +181,7 @@ impl Run<'_> {
                 self.done.written.records += 1;
                 return Ok(());
             }
+            // The store has a record: keep it, or replace exactly this revision of it.
             let loaded = self.store.load(&[write.key]).await?.records;
             let held = loaded.into_iter().next().flatten();
             if held.is_some() && self.existing == Existing::Keep {
@@ -205,7 +208,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// True if the store had the entry before; a registry is read once.
+    /// True if the store had the entry before. Each registry is read once.
     async fn has_entry(&mut self, registry: Registry, id: &str) -> Result<bool, StateError> {
         if self.entries.insert((registry, None)) {
             let found = self
@@ -233,7 +236,7 @@ impl Run<'_> {
             self.done.unknown_api_keys += 1;
             return Ok(());
         };
-        // `Count`: what a key has used beyond its quota is moved too.
+        // `Count`, because use beyond the quota is imported, too.
         let mut charges = [Charge {
             on_exceed: OnExceed::Count,
             ..charge

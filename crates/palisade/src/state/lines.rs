@@ -14,32 +14,32 @@ use sha2::{Digest as _, Sha256};
 
 use super::Counts;
 
-/// The version that is written; others are refused.
+/// Version of the format. Files of other versions are refused.
 pub(super) const VERSION: u32 = 1;
 /// Longest line that is read. A record has at most a few kilobytes.
 const LINE_BYTES_MAX: u64 = 4 << 20;
 
-/// Why state could not be written, read or put into a store.
+/// Error of an export or import.
 #[derive(Debug, thiserror::Error)]
 pub enum StateError {
-    /// The file.
+    /// The file cannot be read or written.
     #[error("the state file cannot be read or written: {0}")]
     Io(#[from] io::Error),
-    /// It begins with something else.
+    /// The file does not begin like a state file.
     #[error("this is no state file of `palisade export`")]
     NotState,
-    /// It was written by another version.
+    /// The file has another version.
     #[error("the state file has version {0}; use the palisade that wrote it, or a newer one")]
     Version(u32),
-    /// Its digests belong to another secret.
+    /// The file's digests belong to another secret.
     #[error(
         "the state file was written under another secret: its digests fit none of `secrets.key` and `secrets.previous_key`"
     )]
     OtherSecret,
-    /// It ends before its last line, or its checksum does not fit.
+    /// The file ends before its last line, or its checksum does not fit.
     #[error("the state file is damaged or not whole (line {line}); export it again")]
     Damaged {
-        /// Which line.
+        /// Number of the line.
         line: u64,
     },
     /// The store.
@@ -51,10 +51,10 @@ pub enum StateError {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Line {
-    /// The first one.
+    /// The first line.
     PalisadeState {
         version: u32,
-        /// Names of the secrets that the digests were made under.
+        /// Names of the secrets under which the digests were made.
         secrets: Vec<String>,
         taken_at: String,
     },
@@ -75,7 +75,7 @@ pub(super) enum Line {
         used: u64,
         reset_at: u64,
     },
-    /// The last one.
+    /// The last line.
     End {
         counts: Counts,
         /// Checksum over all lines before this one.
@@ -83,7 +83,7 @@ pub(super) enum Line {
     },
 }
 
-/// The names of the secrets of a keyring, the current one first.
+/// The names of a keyring's secrets, the current one first.
 pub(super) fn secrets_of(keyring: &Keyring) -> Vec<String> {
     let names = keyring.fingerprints();
     let all = [Some(names.current), names.previous];
@@ -152,8 +152,8 @@ impl Line {
     }
 }
 
-/// The registries that are moved. Resets are left out: they only tell the nodes of one store to
-/// forget.
+/// The registries that are exported. Resets are left out, because they are announcements between
+/// the nodes of one store.
 pub(super) const MOVED: [Registry; 5] = [
     Registry::Allowlist,
     Registry::Tiers,
@@ -217,6 +217,7 @@ impl<W: Write> Writer<W> {
     /// Writes the last line and flushes.
     pub(super) fn end(mut self) -> io::Result<Counts> {
         let counts = self.counts;
+        // Taken before the last line is written, which then is not part of the sum.
         let sha256 = hex(self.sum.clone());
         self.line(&Line::End { counts, sha256 })?;
         self.to.flush()?;
@@ -247,6 +248,7 @@ impl<R: BufRead> Reader<R> {
         let mut bytes = Vec::new();
         let mut bounded = (&mut self.from).take(LINE_BYTES_MAX);
         bounded.read_until(b'\n', &mut bytes)?;
+        // A line without its line break was cut off, or is longer than the bound.
         if bytes.pop() != Some(b'\n') {
             return Err(self.damaged());
         }

@@ -1,10 +1,11 @@
-//! State on its way from one store to another: guard and lockout records, what API keys have
-//! used of their quotas, the allowlist, tiers and overages.
+//! Export and import of a store's state: guard and lockout records, use of API keys' quotas, the
+//! allowlist, tiers and overages.
 //!
-//! [`export`] writes lines of JSON, [`Verified::read`] reads them to the end, [`import`] puts
-//! them into a store. A file names the secrets its digests were made under and ends with a
-//! checksum: one that does not fit, or is not whole, changes nothing. Neither way holds more
-//! than a page in memory. Buckets of limits stay behind: their windows start anew.
+//! [`export`] writes lines of JSON, [`Verified::read`] checks a whole file, [`import`] writes it
+//! into a store. A file names the secrets under which its digests were made and ends with a
+//! checksum; a file that is incomplete or belongs to other secrets changes nothing. Neither
+//! direction holds more than a page in memory. Buckets of limits are not included: their windows
+//! start anew.
 
 mod export;
 mod import;
@@ -18,13 +19,13 @@ pub use lines::StateError;
 
 use serde::{Deserialize, Serialize};
 
-/// Number of items of each kind in a file.
+/// Number of items of each kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
     /// Records of the guard and of the lockout.
     pub records: u64,
     /// Entries of the allowlist, tiers and overages.
     pub entries: u64,
-    /// API keys that have used something this month.
+    /// API keys with use in this month.
     pub quotas: u64,
 }

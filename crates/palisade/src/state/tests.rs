@@ -1,4 +1,4 @@
-//! State between two stores on a clock that only the tests move.
+//! Export and import between two stores, on a clock that only the tests move.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -80,8 +80,8 @@ async fn quota(store: &Memory, policy: &PolicySet, take: Take) -> Reading {
     store.charge(&[charge], take).await.unwrap().readings[0]
 }
 
-/// Two hundred records, one of which ends within an hour; two allowlist entries, one of
-/// which does; four uses of a quota.
+/// A store with two hundred records, one of which expires within an hour, two allowlist entries,
+/// one of which does, and four uses of a quota.
 async fn filled() -> Side {
     let side = side(START);
     for number in 1..=200 {
@@ -209,7 +209,7 @@ async fn another_secret_is_refused_and_a_rotation_is_not() {
     let ring = keyring(2, None);
     let refused = import(&other.store, &policy(), &ring, &file[..], Existing::Keep).await;
     assert!(matches!(refused, Err(StateError::OtherSecret)));
-    // Written in the middle of a rotation, it needs both.
+    // Written during a rotation, the file needs both secrets.
     let mut rotating = Vec::new();
     let from = filled().await;
     let both = keyring(2, Some(1));

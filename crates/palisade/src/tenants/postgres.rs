@@ -1,5 +1,5 @@
-//! Tenants' policies from a Postgres table, a row per tenant: `tenant_id`,
-//! `version`, `limits`.
+//! Tenants' policies from a Postgres table with one row per tenant: `tenant_id`, `version`,
+//! `limits`.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -10,11 +10,12 @@ use serde_json::{Map, Value};
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
-/// The schema of a table that is named without one.
+/// Schema of a table whose name does not include one.
 const SCHEMA: &str = "palisade";
 const NAME_BYTES_MAX: usize = 63;
 
-/// The table's name cannot be used. Names are no values: it is in the configuration.
+/// Error of a table name that cannot be used. It may be shown, because the name comes from the
+/// configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`policy.collection` must be `TABLE` or `SCHEMA.TABLE`, of letters, digits and `_`")]
 pub struct TableNameError;
@@ -24,20 +25,23 @@ pub struct PostgresTenants {
     errands: Errands,
     by_name: String,
     any: String,
-    /// True once a failure was logged; false again after a call succeeds.
+    /// True from the first failure until a call succeeds, so that an outage is logged once.
     told: AtomicBool,
 }
 
 impl PostgresTenants {
-    /// Prepares to read `table`; nothing is read yet. The deadline of `config` bounds each call.
+    /// Prepares to read `table`, without a call yet. The deadline of `config` bounds each call.
     ///
     /// # Errors
-    /// TLS is wanted and cannot be set up.
+    /// TLS is required and cannot be set up.
     pub fn new(config: PostgresConfig, table: TableName) -> Result<Self, StartError> {
+        // The casts permit columns of other types, such as `uuid` and `jsonb`.
         let columns = "tenant_id::text, version::bigint, limits::text";
         let TableName(table) = table;
         Ok(Self {
             errands: Errands::new(config)?,
+            // The table's name is quoted and consists of letters, digits and `_`, so it cannot
+            // change the statement.
             by_name: format!("SELECT {columns} FROM {table} WHERE tenant_id = ANY($1)"),
             any: format!("SELECT {columns} FROM {table} ORDER BY tenant_id LIMIT $1"),
             told: AtomicBool::new(false),
@@ -96,8 +100,7 @@ impl TenantSource for PostgresTenants {
     }
 }
 
-/// Returns a row as a document. Nulls and numbers out of range are left to the document's own
-/// checks.
+/// Returns a row as a document. The document's own checks refuse nulls and numbers out of range.
 fn document(row: &Row) -> Result<Document, SourceError> {
     let corrupt = |_: tokio_postgres::Error| SourceError::Corrupt;
     let tenant: &str = row.try_get(0).map_err(corrupt)?;
@@ -106,6 +109,7 @@ fn document(row: &Row) -> Result<Document, SourceError> {
     let mut body = Map::new();
     body.insert("version".to_owned(), version.into());
     if let Some(limits) = limits {
+        // A text that is not JSON becomes null, so that only this tenant's document is refused.
         let limits = serde_json::from_str(limits).unwrap_or(Value::Null);
         body.insert("limits".to_owned(), limits);
     }

@@ -1,8 +1,8 @@
-//! The decision API's JSON for a decision.
+//! JSON form of a decision in the decision API.
 
 use palisade_core::bodies::{Body, Urls, body};
 use palisade_core::decision::{
-    Challenge, Decision, ErrorCode, Level, LimitReading, LockoutNote, Reason, ShadowAnswer,
+    Challenge, Decision, ErrorCode, Level, LimitReading, LockoutNote, Reason, ShadowAnswer, Warning,
 };
 use palisade_core::headers::{Header, HeaderFamilies, headers};
 use palisade_core::rule::Rule;
@@ -54,6 +54,10 @@ pub struct Answer<'a> {
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     #[cfg_attr(feature = "openapi", schema(value_type = Vec<String>, required = false))]
     pub not_asked: &'a [std::sync::Arc<str>],
+    /// Limits that have reached a share in their `warn_at`.
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    #[cfg_attr(feature = "openapi", schema(required = false))]
+    pub warnings: &'a [Warning],
     /// Headers, ready to copy.
     #[serde(serialize_with = "as_map")]
     #[cfg_attr(feature = "openapi", schema(value_type = std::collections::BTreeMap<String, String>))]
@@ -92,6 +96,7 @@ impl<'a> Answer<'a> {
             shadow: decision.shadow.as_deref(),
             receipt: decision.receipt.as_deref(),
             not_asked: decision.not_asked.as_deref().unwrap_or_default(),
+            warnings: decision.warnings.as_deref().unwrap_or_default(),
             headers: headers(decision, families),
             status: decision.status,
             body: body(decision, urls, request_id),

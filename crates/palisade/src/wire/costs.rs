@@ -7,7 +7,7 @@ use palisade_core::budget::{COSTS_MAX, Costs};
 use serde::de::{Error, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
-/// Costs as they arrive. A unit that is named twice is kept twice, so that it can be refused.
+/// Costs as they were sent. A unit that is named twice is kept twice, so that it is refused later.
 #[derive(Clone, Debug)]
 pub struct RawCosts(Vec<(String, u64)>);
 
@@ -34,7 +34,8 @@ impl<'de> Deserialize<'de> for RawCosts {
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<RawCosts, A::Error> {
                 let mut amounts = Vec::new();
                 while let Some(unit) = map.next_key::<String>()? {
-                    // One cost beyond the bound is kept, so that the object is refused by name.
+                    // Keeps one cost beyond the bound, so that validation refuses the object and
+                    // names it.
                     if amounts.len() > COSTS_MAX {
                         map.next_value::<IgnoredAny>()?;
                         continue;

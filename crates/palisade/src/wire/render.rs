@@ -60,6 +60,10 @@ impl Answer<'_> {
             raw(out, ",\"not_asked\":");
             serde_json::to_writer(&mut *out, self.not_asked)?;
         }
+        if !self.warnings.is_empty() {
+            raw(out, ",\"warnings\":");
+            serde_json::to_writer(&mut *out, self.warnings)?;
+        }
         raw(out, ",\"headers\":{");
         separated(out, &self.headers, |out, (name, value)| {
             raw(out, "\"");
@@ -154,12 +158,12 @@ fn text(out: &mut Vec<u8>, text: &str) -> Result<()> {
 /// The kinds of characters in a text that JSON has to escape.
 struct Seen {
     quotes: bool,
-    /// Backslashes and control characters.
+    /// The text contains backslashes or control characters.
     others: bool,
 }
 
 /// Finds characters to escape, eight bytes at a time. Subtracting `n` from each byte of the word
-/// borrows into the highest bit of a byte below `n`. `!word` rules out bytes that had that bit
+/// borrows into the highest bit of each byte below `n`; `!word` excludes bytes that had this bit
 /// before.
 fn look(text: &[u8]) -> Seen {
     const ONES: u64 = u64::from_ne_bytes([1; 8]);
@@ -183,9 +187,9 @@ fn look(text: &[u8]) -> Seen {
     }
 }
 
-/// Appends text in which only quotes need escaping, as in the headers' structured fields. The
-/// quotes are so close to each other that searching for the next one costs more than looking at
-/// every byte.
+/// Appends text in which only quotes need escaping, such as the structured fields of headers. Their
+/// quotes are so close together that searching for the next one costs more than looking at every
+/// byte.
 fn escape_quotes(out: &mut Vec<u8>, text: &[u8]) {
     let mut from = 0;
     for (at, byte) in text.iter().enumerate() {
@@ -261,6 +265,10 @@ mod tests {
             retry_after: Some(300),
         }];
         refused.not_asked = Some(["per-key".into()].into());
+        refused.warnings = Some(Box::new([palisade_core::decision::Warning {
+            limit: "a\"b".into(),
+            share_permille: 800,
+        }]));
         let mut shadow = reading("shadow", "all");
         shadow.unit = QuotaUnit::Named("tokens".into());
         shadow.shadow = true;

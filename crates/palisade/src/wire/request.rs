@@ -136,11 +136,10 @@ pub struct RawClient<'a> {
 }
 
 impl<'a> RawRequest<'a> {
-    /// Returns the charge that a refund is about, named by a receipt, which alone is enough, or by
-    /// facts.
+    /// Returns the charge that a refund is about: named by a receipt alone, or by facts.
     ///
     /// # Errors
-    /// A receipt beside facts.
+    /// A receipt together with facts.
     pub fn into_refund(self) -> Result<Refund<'a>, FieldError> {
         let has_facts = self.ip.is_some() || self.path.is_some() || self.op.is_some();
         match self.receipt {
@@ -219,7 +218,7 @@ impl RawRequest<'_> {
     }
 
     /// Returns address, method and path of a job. A job counts for its organisation and token
-    /// (T-JOBS); its origin may be stated and need not be.
+    /// (T-JOBS), so its origin is optional.
     fn job_line(&self, slash: EncodedSlash) -> Result<Line, FieldError> {
         if self.org.is_none() && self.token.is_none() {
             let problem = "or `token` is required for a job: it counts for no address";

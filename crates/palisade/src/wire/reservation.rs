@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use palisade_core::FieldError;
 use palisade_core::budget::Costs;
-use palisade_core::decision::LimitReading;
+use palisade_core::decision::{LimitReading, Warning};
 use palisade_core::path::EncodedSlash;
 use palisade_core::{RequestFacts, time::SECOND};
 use serde::{Deserialize, Serialize};
@@ -16,7 +16,7 @@ use crate::engine::{ExtendAnswer, Held, Hold, ReserveAnswer, Settlement};
 
 /// A request's facts, and the terms of its reservation.
 pub struct ReserveCall {
-    /// The facts.
+    /// Facts of the request that the reservation is for.
     pub facts: RequestFacts,
     /// Hold of the reservation, and the other terms.
     pub hold: Hold,
@@ -197,6 +197,10 @@ pub struct SettledAnswer<'a> {
     pub over: BTreeMap<&'a str, u64>,
     /// The corrected buckets as they are now.
     pub limits: &'a [LimitReading],
+    /// Limits that have reached a share in their `warn_at`.
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    #[cfg_attr(feature = "openapi", schema(required = false))]
+    pub warnings: &'a [Warning],
     /// The request's id.
     pub request_id: &'a str,
 }
@@ -216,6 +220,7 @@ impl<'a> SettledAnswer<'a> {
                 .map(|one| (&*one.unit, one.over()))
                 .collect(),
             limits: &settlement.limits,
+            warnings: settlement.warnings.as_deref().unwrap_or_default(),
             request_id,
         }
     }

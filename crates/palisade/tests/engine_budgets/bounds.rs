@@ -1,4 +1,4 @@
-//! Random sequences against the plainest account of what is used and who holds a place.
+//! Random sequences of reservations, compared with the simplest possible model of use and slots.
 
 use std::collections::BTreeMap;
 
@@ -16,20 +16,20 @@ fn limits() -> String {
     )
 }
 
-/// A reservation as the account has it.
+/// A reservation in the model.
 struct Open {
     token: Box<str>,
     reserved: u64,
-    /// The hour that each of its charges was made in, and how much.
+    /// The hour and the amount of each of its charges.
     charges: Vec<(u64, u64)>,
-    /// Until when it holds its place, and when it ends: never later than it may last.
+    /// End of its slot, and end of the reservation, which is never later than its longest life.
     holds_until: u64,
     ends: u64,
     latest: u64,
     is_settled: bool,
 }
 
-/// Numbers that look random, the same for a seed.
+/// Pseudorandom numbers from a seed.
 struct Random(u64);
 
 impl Random {
@@ -98,7 +98,7 @@ impl Account {
         let answer = self.nodes.extend(1, &token, costs, Some(30)).await;
         let open = &self.open[at];
         if open.is_settled {
-            // What became of it is forgotten some time after it can matter (B-ONCE).
+            // The fate is forgotten some time after it can matter (B-ONCE).
             let is_over = now > open.ends + 10 * MINUTE;
             let is_told = matches!(answer, ExtendAnswer::Settled(_));
             assert!(is_told || is_over, "{answer:?}");
@@ -128,7 +128,7 @@ impl Account {
             return;
         }
         open.is_settled = true;
-        // The latest charges go back first, and only what its window still counts.
+        // The latest charges are returned first, and only as far as the window still counts them.
         let mut back = open.reserved.saturating_sub(said);
         let mut returned = 0;
         for (charged_in, cost) in open.charges.iter().rev() {
@@ -149,10 +149,10 @@ impl Account {
             4..=5 if count > 0 => self.extend(any).await,
             6..=7 if count > 0 => self.settle(any).await,
             8 => self.nodes.sleep(self.random.below(20) * SECOND),
-            // Somebody dies, and nobody asks for a while.
+            // A holder dies, and no call is made for a while.
             _ => self.nodes.sleep(self.random.below(3) * 11 * SECOND),
         }
-        // Denials of another node are forgotten by then (B-REMEMBER).
+        // By then, denials remembered by another node have been forgotten (B-REMEMBER).
         self.nodes.sleep(SECOND / 10);
         assert!(self.holders() <= PLACES, "B-EXACT");
         let left = TOKENS.saturating_sub(*self.used());

@@ -1,4 +1,4 @@
-//! Limits on what is in progress.
+//! Limits on concurrent work.
 
 use super::*;
 
@@ -112,7 +112,7 @@ async fn b_crash_a_holder_that_comes_back_too_late_learns_it() {
 async fn b_exact_a_place_that_the_store_lost_is_retaken_only_if_it_is_free() {
     let before = Nodes::new(1, SLOTS);
     let [first, second] = [before.held(0, &[]).await, before.held(0, &[]).await];
-    // A store that was restarted empty.
+    // Stands for a store that was restarted without its data.
     let nodes = Nodes::new(1, SLOTS);
     nodes.sleep(SECOND);
     let again = nodes.extend(0, &first.token, &[], Some(30)).await;

@@ -1,4 +1,4 @@
-//! Reservations while the store cannot be asked.
+//! Reservations while the store is unavailable.
 
 use engine_support::Bench;
 use palisade::cases::StoreState;
@@ -67,7 +67,7 @@ async fn b_id_a_charge_of_unknown_outcome_is_released_in_the_background() {
     let bench = bench();
     let mut facts = asking(&[("tokens", 4_000)]);
     facts.request_id = Some(palisade::core::Id::new("request_id", "r-9").unwrap());
-    // It was made, and its answer was lost.
+    // The charge was made, and its answer was lost.
     bench.engine.reserve(&facts, Hold::default()).await.unwrap();
     bench.store(StoreState::Timeout);
     let lost = bench.engine.reserve(&facts, Hold::default()).await.unwrap();

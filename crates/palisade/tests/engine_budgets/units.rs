@@ -1,4 +1,4 @@
-//! B-UNIT: a limit counts one unit, a decision has a cost in several.
+//! B-UNIT: each limit counts one unit, and one decision can have costs in several units.
 
 use palisade::wire::{self, RawRequest};
 

@@ -1,4 +1,4 @@
-//! The allowlist: who passes, what it does not lift, and when it ends.
+//! The allowlist: who passes, which checks remain, and when an entry ends.
 
 use palisade::core::time::SECOND;
 use palisade::engine::AllowlistKind;

@@ -1,4 +1,4 @@
-//! What a token or an API key may do: scopes, guesses, quotas.
+//! Rights of a token or an API key: scopes, guesses, quotas.
 
 use palisade::core::policy::hash_api_key;
 use palisade::core::time::{Micros, SECOND};

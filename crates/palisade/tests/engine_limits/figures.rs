@@ -1,4 +1,4 @@
-//! The default policy's figures, by what they count: addresses, users, clients, everything.
+//! The amounts of the default policy, by scope: addresses, users, clients, everything.
 
 use std::sync::atomic::Ordering;
 
@@ -49,7 +49,7 @@ async fn l_ip_all_classes_together_have_a_thousand_an_hour() {
     assert_eq!(admitted, 1000);
     let denied = bench.check(AUTH).await;
     assert_eq!(denied["limits"][0]["name"], "ip-all");
-    // The first hundred leave with the wheel's slot, at most 1/63 of the window late.
+    // The first hundred leave with their slot of the wheel, late by at most 1/63 of the window.
     bench.sleep(48 * MINUTE + HOUR / 60).await;
     assert_eq!(bench.admitted(READ, 100).await, 100);
 }

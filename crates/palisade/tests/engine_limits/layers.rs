@@ -1,4 +1,4 @@
-//! A request that is asked about in two halves, before and after authentication.
+//! A request that is checked in two halves, before and after authentication.
 
 use std::sync::atomic::Ordering;
 

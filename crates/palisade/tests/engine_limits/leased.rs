@@ -1,4 +1,4 @@
-//! Leased limits on a store of one's own, where nothing has to be leased.
+//! Leased limits on a store that only this node uses, where nothing needs a lease.
 
 use std::sync::Arc;
 

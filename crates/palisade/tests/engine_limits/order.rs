@@ -1,4 +1,4 @@
-//! What comes before what, which bucket speaks for all, and what a refusal takes: nothing.
+//! The order of checks, the bucket that decides the answer, and refusals, which take nothing.
 
 use palisade::core::policy::{Scope, hash_api_key, resolve};
 use palisade::core::rule::Rule;

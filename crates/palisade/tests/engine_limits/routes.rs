@@ -1,4 +1,4 @@
-//! I-ROUTE: what a route says about the weight of its requests, their host, and limits at all.
+//! I-ROUTE: routes that set the cost of their requests, name a host, or have no limits.
 
 use serde_json::Value;
 
@@ -88,7 +88,7 @@ async fn i_route_an_exempt_route_is_free_of_limits_until_the_store_is_away() {
         );
     }
     model.store(StoreState::Down);
-    // Others find out that the store is away.
+    // Other requests find out that the store is down and open the breaker.
     for _ in 0..10 {
         ask(&model, "GET", "elsewhere", "/x").await;
     }

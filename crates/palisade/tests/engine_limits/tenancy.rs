@@ -1,4 +1,4 @@
-//! Organisations, what nests under them, their keys, and jobs that have nobody else.
+//! Organisations, users and tokens within them, API keys, and jobs, which count for nobody else.
 
 use palisade::core::RequestFacts;
 use palisade::core::policy::resolve;

@@ -1,4 +1,4 @@
-//! An engine on the reference store and a clock that only tests move.
+//! An engine on the reference store, with a clock that only tests move.
 #![allow(
     dead_code,
     unreachable_pub,
@@ -43,14 +43,14 @@ pub fn keyring() -> Keyring {
     Keyring::new(&[9; 32], None).unwrap()
 }
 
-/// What the engine reported.
+/// The engine's reports to its observer.
 #[derive(Default)]
 pub struct Heard {
     pub decided: Mutex<Vec<(Option<Rule>, bool)>>,
     pub failures: Mutex<Vec<(Policy, Event)>>,
     pub rebuilt: Mutex<Vec<&'static str>>,
     pub store_calls: AtomicUsize,
-    /// What was told of the store: `answers`, or the kind of its failure.
+    /// Reports about the store: `answers`, or the kind of its failure.
     pub told: Mutex<Vec<&'static str>>,
 }
 
@@ -87,12 +87,12 @@ pub struct Bench {
 }
 
 impl Bench {
-    /// The default policy.
+    /// A bench with the default policy.
     pub fn new() -> Self {
         Self::with("")
     }
 
-    /// The default policy and `text`.
+    /// A bench with the default policy and `text`.
     pub fn with(text: &str) -> Self {
         Self::on(policy(text, &Env::default()))
     }
@@ -126,7 +126,7 @@ impl Bench {
         self.store.set(state);
     }
 
-    /// Moves the clock; probes and expiries happen on the way.
+    /// Moves the clock. Probes and expiries that fall due on the way happen.
     pub async fn sleep(&self, us: u64) {
         let until = self.clock.now().plus(us);
         while let Some(due) = self.engine.next_due().filter(|due| *due <= until) {
@@ -156,7 +156,7 @@ impl Bench {
         render(&self.engine.guard(op, &command(facts)).await.unwrap())
     }
 
-    /// How many of `count` equal requests pass.
+    /// Sends `count` equal requests, and returns how many pass.
     pub async fn admitted(&self, facts: &str, count: usize) -> usize {
         let facts = request(facts);
         let mut admitted = 0;

@@ -23,14 +23,14 @@ fn attacker(task: usize, n: usize) -> GuardFacts {
     ))
 }
 
-/// One command and its answer.
+/// A command and its answer.
 pub struct Answered {
     pub facts: GuardFacts,
     pub decision: Decision,
 }
 
-/// Failures on one account from `tasks` tasks, spread over the nodes; `tick` is
-/// called before each.
+/// Makes `tasks` tasks report failures on one account, spread over the nodes. `tick` is called
+/// before each failure.
 pub async fn attack(
     nodes: &[Arc<Engine>],
     tasks: usize,
@@ -65,8 +65,8 @@ fn revision(answered: &Answered) -> u64 {
     account.unwrap().1
 }
 
-/// Replays every answer in the order of the account's revisions through the pure
-/// rules: every answer and every stored byte must come out again.
+/// Replays every answer through the pure rules, in the order of the account's revisions. Every
+/// answer and every stored byte must be reproduced.
 pub async fn replay(policy: &PolicySet, store: &dyn Store, mut answers: Vec<Answered>) {
     answers.sort_by_key(revision);
     let ring = keyring();

@@ -1,4 +1,4 @@
-//! One reference store behind several engines, as nodes share a server.
+//! One reference store behind several engines, like a server that nodes share.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ macro_rules! handles {
             }
 
             fn before<'a>(&'a self, call: Call<'a>) -> Answer<'a, ()> {
-                // Lets other tasks in between a read and its commit.
+                // Lets other tasks run between a read and its commit.
                 let gives_way = matches!(call, Call::Load(_) | Call::Commit(_));
                 Answer::later(async move {
                     if gives_way {

@@ -1,5 +1,5 @@
-//! The engine in process, on a clock that only the test moves, over a real server
-//! that is taken away: the locked minutes of the failure rules pass at once.
+//! The engine in process, on a clock that only the test moves, with a real server that is made
+//! unavailable. The minutes in the failure rules therefore pass at once.
 #![allow(
     clippy::disallowed_methods,
     reason = "how long something takes is part of what is tested"
@@ -24,12 +24,12 @@ use palisade::{Engine, EngineConfig, VirtualClock};
 use palisade_policy::{Env, Overrides};
 use tokio::time::Instant;
 
-/// Longer than the default: a busy machine must not look like an outage.
+/// Longer than the default, so that a busy machine does not look like an outage.
 pub const DEADLINE: Duration = Duration::from_secs(1);
-/// What a busy machine may add; far below what a hanging request would take.
+/// Delay that a busy machine may add, far below that of a request that hangs.
 const SLACK: Duration = Duration::from_secs(4);
 
-/// What an outage left of the store's data.
+/// The fate of the store's data in an outage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Data {
     Kept,
@@ -77,7 +77,7 @@ impl Bench {
         }
     }
 
-    /// Moves the node's clock; probes happen on the way, on the real store.
+    /// Moves the node's clock. Probes that fall due on the way are made, on the real store.
     pub async fn sleep(&self, us: u64) {
         let until = self.clock.now().plus(us);
         while let Some(due) = self.engine.next_due().filter(|due| *due <= until) {
@@ -122,7 +122,7 @@ impl Bench {
         modes
     }
 
-    /// Used of the hourly bucket of an address.
+    /// Use of the hourly bucket of an address.
     async fn used(&self, ip: &str) -> u64 {
         let decision = self.check(ip, "/auth/password-reset").await;
         let bucket = decision
@@ -132,7 +132,7 @@ impl Bench {
         1000 - bucket.unwrap().remaining
     }
 
-    /// Before anything is broken: all exact. Leaves traces to be found again.
+    /// Checks that everything is exact before the outage, and leaves data to be found after it.
     pub async fn healthy(&self) {
         self.answers().await;
         assert_eq!(
@@ -147,8 +147,8 @@ impl Bench {
         assert_eq!(self.used("192.0.2.9").await, 2);
     }
 
-    /// Waits, without a request, until the store answers steadily: each of its
-    /// connections heals on its own.
+    /// Waits, without requests, until the store answers steadily. Each of its connections recovers
+    /// separately.
     pub async fn answers(&self) {
         let (begun, mut in_a_row) = (Instant::now(), 0);
         while in_a_row < 20 {
@@ -164,7 +164,7 @@ impl Bench {
         }
     }
 
-    /// The exact sequence of modes and caps while the store is away.
+    /// Checks the exact sequence of modes and caps while the store is down.
     pub async fn broken(&self) {
         assert_eq!(
             self.modes(GuardOp::LoginCheck, "login", 6).await,
@@ -207,8 +207,8 @@ impl Bench {
         assert_eq!((health.degradation_level, health.store.state), (2, "down"));
     }
 
-    /// After the store's return: closed circuits, exact limits, and of the data what
-    /// there was.
+    /// Checks the state after the store's return: closed breakers, exact limits, and the data that
+    /// the outage has left.
     pub async fn recovered(&self, data: Data) {
         self.answers().await;
         self.sleep(21 * SECOND).await;

@@ -1,5 +1,5 @@
-//! A reference store with a door: it notes what it is asked and by whom, and can fail
-//! or keep callers waiting.
+//! A reference store with a gate: it records its calls and their callers, and can fail calls or
+//! make callers wait.
 #![allow(
     dead_code,
     unreachable_pub,
@@ -19,14 +19,14 @@ use tokio::sync::watch;
 
 use super::engine_support::Model;
 
-/// Who asks.
+/// The caller of the store: a request, or the task that refills leases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum By {
     Request,
     Task,
 }
 
-/// One bucket, and so many tokens.
+/// A store call about one bucket: its caller, and the number of tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asked {
     Charge(By, u32),
@@ -36,11 +36,11 @@ pub enum Asked {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Door {
     Open,
-    /// Whoever this is waits until it is opened; what it asks is done then.
+    /// Calls of this caller wait until the gate is opened, and are made then.
     ShutFor(By),
     /// Every charge fails.
     Broken,
-    /// Every charge takes so long, and succeeds.
+    /// Every charge takes this long, and succeeds.
     Slow(Duration),
 }
 
@@ -81,7 +81,7 @@ impl Doored {
         self.asked.lock().clone()
     }
 
-    /// How often something was to be charged or looked at.
+    /// Number of calls that charge or peek.
     pub fn calls(&self) -> usize {
         self.calls.load(Ordering::Relaxed)
     }

@@ -1,10 +1,10 @@
-//! Logins whose fields have honest and disguised names, from a seed.
+//! Logins with honest and disguised field names, generated from a seed.
 
 use std::fmt::Write;
 
 use palisade_policy::UsernameSource;
 
-/// Fields that a route may name, and where readers that nest names find them.
+/// Fields that a route may name, with the paths at which readers that nest names find them.
 const FIELDS: [(&str, &[&str]); 4] = [
     ("email", &["email"]),
     ("user_email", &["user_email"]),
@@ -13,7 +13,7 @@ const FIELDS: [(&str, &[&str]); 4] = [
 ];
 const MEMBERS: [&[&str]; 2] = [&["email"], &["user", "name"]];
 
-/// What disguises a name, before, within or after it; already encoded for a form.
+/// Pieces that disguise a name when put before, into or behind it, encoded for a form.
 const PIECES: [&str; 60] = [
     "%00",
     "%00x",
@@ -101,18 +101,19 @@ const VALUES: [&str; 8] = [
     "a&email=ann",
 ];
 
-/// A login, and the name that its route looks for.
+/// A login, with the name that its route reads.
 pub(crate) struct Case {
     pub(crate) kind: String,
     pub(crate) query: String,
     pub(crate) body: Vec<u8>,
     pub(crate) source: UsernameSource,
-    /// The path of names by which applications find it.
+    /// The path of names at which applications find it.
     pub(crate) path: Vec<String>,
 }
 
 impl Case {
-    /// The case as readers in other languages are given it: bytes are characters of Latin-1.
+    /// The case in the form in which readers in other languages get it: one character of Latin-1
+    /// for each byte.
     pub(crate) fn line(&self) -> String {
         let body: String = self.body.iter().copied().map(char::from).collect();
         let field = match &self.source {
@@ -126,7 +127,7 @@ impl Case {
         case.to_string()
     }
 
-    /// The case as a failing test shows it.
+    /// The case in the form in which a failing test shows it.
     pub(crate) fn shown(&self) -> String {
         let body = self.body.escape_ascii();
         format!("{} for {:?}: ?{} {body}", self.kind, self.path, self.query)
@@ -137,7 +138,7 @@ fn owned(path: &[&str]) -> Vec<String> {
     path.iter().map(|name| (*name).to_owned()).collect()
 }
 
-/// A linear congruential generator: the corpus is the same on every run.
+/// A linear congruential generator, so that the corpus is the same in every run.
 struct Dice(u64);
 
 impl Dice {
@@ -154,7 +155,7 @@ impl Dice {
     }
 }
 
-/// So many cases.
+/// Generates `count` cases.
 pub(crate) fn cases(count: usize) -> Vec<Case> {
     let mut dice = Dice(11);
     let one = |index: usize| match index % 4 {
@@ -165,7 +166,7 @@ pub(crate) fn cases(count: usize) -> Vec<Case> {
     (0..count).map(one).collect()
 }
 
-/// A name that may be read as `field` by somebody, encoded for a form.
+/// A name that some program may read as `field`, encoded for a form.
 fn disguised(field: &str, dice: &mut Dice) -> String {
     let mut name = match dice.roll(4) {
         0 => dice.pick(&NAMES).to_owned(),
@@ -181,7 +182,8 @@ fn disguised(field: &str, dice: &mut Dice) -> String {
     name
 }
 
-/// The fields of a form: usually the decoy under the route's name and somebody under another.
+/// The fields of a form: usually the decoy under the route's name, and another user under a
+/// disguised name.
 fn pairs(field: &str, dice: &mut Dice) -> Vec<String> {
     let mut pairs = vec!["password=x".to_owned()];
     if dice.roll(8) > 0 {
@@ -213,7 +215,7 @@ fn form(dice: &mut Dice) -> Case {
     }
 }
 
-/// Heads of parts, `NAME` for the field's.
+/// Heads of parts, with `NAME` in the place of the field's name.
 const HEADS: [&str; 12] = [
     "Content-Disposition: form-data; name=\"NAME\"",
     "Content-Disposition: form-data; name=\"NAME\"",
@@ -255,7 +257,7 @@ fn multipart(dice: &mut Dice) -> Case {
     }
 }
 
-/// What the escapes of a name stand for.
+/// The decoded form of a name.
 fn decoded(name: &str) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut rest = name.as_bytes();
@@ -276,7 +278,7 @@ fn decoded(name: &str) -> Vec<u8> {
     bytes
 }
 
-/// Members of an object: the decoy, and somebody under a disguised name or in another object.
+/// A JSON object with the decoy, and another user under a disguised name or in a nested object.
 fn json(dice: &mut Dice) -> Case {
     let path = MEMBERS[dice.roll(MEMBERS.len())];
     let name = path.last().copied().unwrap_or_default();
@@ -314,7 +316,7 @@ fn json(dice: &mut Dice) -> Case {
     }
 }
 
-/// A member's name with what some reader cuts off, folds or unescapes.
+/// A member's name with additions that some program cuts off, folds or unescapes.
 fn escaped(name: &str, dice: &mut Dice) -> String {
     const INNER: [&str; 14] = [
         "\\u0000",

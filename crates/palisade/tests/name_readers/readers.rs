@@ -1,5 +1,5 @@
-//! The programs that read. Each answers with every text that an application could take for the
-//! name; one that refuses the request finds none.
+//! The programs that read the cases. Each answers with every text that an application could take
+//! for the name, or with nothing if it refuses the request.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -15,7 +15,7 @@ const CONNECTS_MAX: u32 = 3_000;
 /// What one reader finds in each case.
 pub(crate) type Findings = Vec<Vec<String>>;
 
-/// Every reader's findings, in the order of the cases.
+/// The findings of every program, in the order of the cases.
 pub(crate) fn read(cases: &[&Case]) -> Vec<(&'static str, Findings)> {
     let tools = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/tools");
     let python = tools.join("logins/bin/python");
@@ -45,7 +45,7 @@ fn started(command: &mut Command) -> Child {
     })
 }
 
-/// One process reads all cases, one a line, and answers an array a line.
+/// Runs one process that reads all cases, one per line, and answers with an array per line.
 fn scripted(program: &Path, arguments: &[PathBuf], cases: &[&Case]) -> Findings {
     let mut command = Command::new(program);
     command
@@ -68,7 +68,7 @@ fn scripted(program: &Path, arguments: &[PathBuf], cases: &[&Case]) -> Findings 
     found
 }
 
-/// PHP's own server, ended with the test: only a server fills `$_POST` from a multipart form.
+/// PHP's own server, which ends with the test. Only a server fills `$_POST` from a multipart form.
 struct Php {
     child: Child,
     address: SocketAddr,
@@ -81,7 +81,7 @@ impl Php {
             .local_addr()
             .unwrap();
         let mut command = Command::new("php");
-        // As the images of PHP come, without a php.ini.
+        // Without a php.ini, like the official images of PHP.
         command.args(["-n", "-S", &address.to_string()]).arg(script);
         command.stdout(Stdio::null()).stderr(Stdio::null());
         let child = started(&mut command);
@@ -119,7 +119,7 @@ impl Php {
         }
         let mut body = String::new();
         answer.read_to_string(&mut body).unwrap();
-        // A warning may come first.
+        // A warning may precede the answer.
         let json = body.lines().last().unwrap_or_default();
         serde_json::from_str(json).unwrap_or_else(|_| panic!("PHP says {body}"))
     }

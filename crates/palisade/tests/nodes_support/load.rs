@@ -1,4 +1,4 @@
-//! A flood through every node against limits of one second, and what was admitted.
+//! A flood through every node against limits of one second, and a check of the admissions.
 #![allow(
     clippy::disallowed_methods,
     reason = "how long something takes is part of what is tested"
@@ -15,15 +15,15 @@ use tokio::time::Instant;
 use super::Nodes;
 use crate::engine_support::request;
 
-/// Fewer decisions a second than this do not exercise the limits.
+/// Fewest decisions a second that exercise the limits.
 const OFFERED_MIN: f64 = 10_000.0;
 pub const PER_SECOND: usize = 100;
 const TASKS: usize = 192;
 
-/// Held by the one flood at a time that gets both processors.
+/// Lets one flood at a time have both processors.
 pub static ALONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
-/// How long to run: five seconds, or what `PALISADE_LOAD_SECONDS` says.
+/// Duration of a flood: five seconds, or `PALISADE_LOAD_SECONDS`.
 pub fn seconds() -> u64 {
     std::env::var("PALISADE_LOAD_SECONDS").map_or(5, |text| text.parse().unwrap())
 }
@@ -38,12 +38,12 @@ pub fn policy() -> String {
 struct Seen {
     offered: u64,
     impaired: u64,
-    /// Caller and instant, by the store's clock.
+    /// Caller and instant of each admission, by the store's clock.
     admitted: Vec<(u64, u64)>,
 }
 
-/// Offers what it can for so long, every caller far beyond its limit, and fails if one too many was admitted in any
-/// slice of a second, or if too little was offered to tell.
+/// Offers as much load as possible for `seconds`, with every caller far beyond its limit. Fails if
+/// any slice of a second has one admission too many, or if the load was too small to tell.
 pub async fn run(what: &str, nodes: &Nodes, callers: u64, seconds: u64) {
     let started = Instant::now();
     let until = started + Duration::from_secs(seconds);
@@ -69,7 +69,7 @@ pub async fn run(what: &str, nodes: &Nodes, callers: u64, seconds: u64) {
                     if answer.is_allowed() {
                         seen.admitted.push((caller, answer.at.0));
                     }
-                    // A remembered denial is answered at once: let the others run.
+                    // A remembered denial never yields to the runtime: let the others run.
                     tokio::task::yield_now().await;
                 }
                 seen
@@ -102,7 +102,7 @@ pub async fn run(what: &str, nodes: &Nodes, callers: u64, seconds: u64) {
     );
 }
 
-/// Most that one caller was admitted in any slice of a second.
+/// Most admissions of one caller in any slice of a second.
 fn fullest_slice(admitted: &[(u64, u64)]) -> usize {
     let mut by_caller: HashMap<u64, Vec<u64>> = HashMap::new();
     for (caller, at) in admitted {

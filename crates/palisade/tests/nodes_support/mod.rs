@@ -1,4 +1,4 @@
-//! Three engines on one real store, their clocks an hour apart.
+//! Three engines on one real store, with clocks that are an hour apart.
 #![allow(
     dead_code,
     unreachable_pub,
@@ -22,13 +22,13 @@ use palisade_policy::Env;
 
 use crate::engine_support::{Heard, keyring, policy, request};
 
-/// Nobody is to be refused because the machine is busy.
+/// Long, so that no request is refused because the machine is busy.
 pub const PATIENT: Duration = Duration::from_secs(60);
 
-/// How far the nodes' clocks are from the store's, in microseconds.
+/// Offsets of the nodes' clocks from the store's, in microseconds.
 pub const APART: [i64; 3] = [-(HOUR as i64), 0, HOUR as i64];
 
-/// A node's clock that is wrong by so much.
+/// A node's clock with an offset.
 struct Wrong {
     right: Arc<dyn Clock>,
     by_us: i64,
@@ -40,12 +40,12 @@ impl Clock for Wrong {
     }
 }
 
-/// Whose clock the store judges by.
+/// The clock by which the store judges.
 #[derive(Clone)]
 pub enum StoreTime {
-    /// The server's own; nodes have the system's, each wrong by its part.
+    /// The server's own. Nodes have the system's clock, each with its offset.
     Server,
-    /// One that the test moves; nodes have it too, each wrong by its part.
+    /// A clock that the test moves. Nodes have it, too, each with its offset.
     Moved(Arc<dyn Clock>),
 }
 
@@ -91,7 +91,7 @@ impl Nodes {
         nodes
     }
 
-    /// The answers of every node in turn, to `count` equal requests.
+    /// Sends `count` equal requests to every node in turn, and returns the answers.
     pub async fn check(&self, facts: &str, count: usize) -> Vec<Decision> {
         let facts = request(facts);
         let mut answers = Vec::new();
@@ -106,14 +106,14 @@ impl Nodes {
         answers.iter().filter(|answer| answer.is_allowed()).count()
     }
 
-    /// Store calls of each node so far.
+    /// Number of store calls of each node so far.
     pub fn store_calls(&self) -> Vec<usize> {
         let calls = |heard: &Arc<Heard>| heard.store_calls.load(Ordering::SeqCst);
         self.heard.iter().map(calls).collect()
     }
 }
 
-/// Nodes with connections of their own, on data that no others use.
+/// Nodes with connections of their own, on data that no other test uses.
 pub fn redis(url: &str, text: &str, time: &StoreTime, wrong_us: &[i64]) -> Nodes {
     static MADE: AtomicU32 = AtomicU32::new(0);
     let number = MADE.fetch_add(1, Ordering::Relaxed);
@@ -133,7 +133,7 @@ pub fn redis(url: &str, text: &str, time: &StoreTime, wrong_us: &[i64]) -> Nodes
     Nodes::new(wrong_us.iter().map(store).collect(), text, time, wrong_us)
 }
 
-/// The same on a database of their own.
+/// Nodes on a Postgres database of their own.
 pub async fn postgres(
     config: &PostgresConfig,
     text: &str,

@@ -1,4 +1,4 @@
-//! Spellings of paths, honest and not, from a seed.
+//! Honest and disguised spellings of paths, generated from a seed.
 
 use std::collections::BTreeSet;
 
@@ -70,7 +70,7 @@ const PIECES: [&str; 44] = [
 
 const QUERIES: [&str; 4] = ["", "?x=1", "?/../auth/token", "?a=//b;c"];
 
-/// A linear congruential generator: the corpus is the same on every run.
+/// A linear congruential generator, so that the corpus is the same in every run.
 struct Dice(u64);
 
 impl Dice {
@@ -83,7 +83,7 @@ impl Dice {
     }
 }
 
-/// So many different targets.
+/// Generates `count` different targets.
 pub(crate) fn spellings(count: usize) -> Vec<String> {
     let mut dice = Dice(7);
     let mut found: BTreeSet<String> = PATHS.iter().map(|path| (*path).to_owned()).collect();
@@ -114,7 +114,7 @@ fn changed(path: &str, dice: &mut Dice) -> String {
     }
 }
 
-/// The next character escaped, with small or capital digits.
+/// Escapes the next character, with lower-case or capital digits.
 fn escaped(head: &str, tail: &str, dice: &mut Dice) -> String {
     let Some(first) = tail.bytes().next() else {
         return head.to_owned();

@@ -1,4 +1,4 @@
-//! A real nginx as a child of a test.
+//! A real nginx as a child process of a test.
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 
-/// Looks, 20 ms apart, until it is certain that nginx does not listen: a minute.
+/// Attempts, 20 ms apart, to connect to nginx before the test gives up: a minute.
 const LOOKS_MAX: u32 = 3_000;
 
-/// nginx with a configuration of its own, ended with the test.
+/// nginx with its own configuration, which ends with the test.
 pub(crate) struct Nginx {
     child: Child,
     pub(crate) address: SocketAddr,
@@ -17,7 +17,7 @@ pub(crate) struct Nginx {
 }
 
 impl Nginx {
-    /// Starts with what stands in `http`, on a free port instead of 127.0.0.1:8000.
+    /// Starts nginx with `server` in its `http` block, on a free port instead of 127.0.0.1:8000.
     pub(crate) fn start(server: &str) -> Self {
         let home = tempfile::tempdir().unwrap();
         let folder = home.path().display();
@@ -30,7 +30,7 @@ impl Nginx {
         let paths: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
             .map(|kind| format!("{kind}_temp_path {folder}/{kind};\n"))
             .concat();
-        // The master is root where the tests are; its workers stay so.
+        // Where tests run as root, the workers must stay root as well.
         let config = format!(
             "user root;\npid {folder}/pid;\nerror_log {folder}/error.log;\ndaemon off;\n\
              worker_processes 1;\nevents {{}}\nhttp {{\naccess_log off;\n{paths}{server}}}\n"
@@ -66,7 +66,7 @@ impl Nginx {
 
 impl Drop for Nginx {
     fn drop(&mut self) {
-        // A quick shutdown, which takes the worker with it.
+        // A fast shutdown, which also ends the worker.
         let _ = Command::new("kill")
             .arg(self.child.id().to_string())
             .status();

@@ -1,5 +1,5 @@
-//! The programs that read. Each answers with the path it would route by, spelt like
-//! route patterns are, or with nothing if it refuses or redirects.
+//! The programs that read paths. Each answers with the path that it would route by, spelt like
+//! route patterns, or with nothing if it refuses or redirects.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -11,7 +11,7 @@ use super::nginx_server::Nginx;
 
 type Answers = Vec<Option<String>>;
 
-/// Every reader's answers, in the order of the targets.
+/// The answers of every program, in the order of the targets.
 pub(crate) fn read(targets: &[&String]) -> Vec<(&'static str, Answers)> {
     let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/path_readers");
     let node = scripted(Path::new("node"), &here.join("read.mjs"), targets);
@@ -39,7 +39,8 @@ fn python() -> PathBuf {
     root.join("target/tools/uvicorn/bin/python")
 }
 
-/// One process reads all targets, a JSON string a line, and answers an array a line.
+/// Runs one process that reads all targets, one JSON string per line, and answers with an array per
+/// line.
 fn scripted(program: &Path, script: &Path, targets: &[&String]) -> Vec<Vec<Option<String>>> {
     let child = Command::new(program)
         .arg(script)
@@ -70,7 +71,7 @@ fn scripted(program: &Path, script: &Path, targets: &[&String]) -> Vec<Vec<Optio
     rows
 }
 
-/// A decoded path, spelt like patterns.
+/// A decoded path in the spelling of route patterns.
 fn spelt(path: &str) -> String {
     spelt_bytes(path.as_bytes())
 }

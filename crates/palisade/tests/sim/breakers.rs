@@ -1,10 +1,10 @@
-//! The breakers' timetables once more, written from the table of the failure rules
-//! and not from the engine: what it says the mode is, the engine must say too.
+//! A second implementation of the breakers' timetable, written from the table of the failure rules
+//! and not from the engine. The engine's mode must agree with it.
 
 use palisade::core::failure::Policy;
 use palisade::core::time::{MINUTE, Micros, SECOND};
 
-/// What a policy does with its requests.
+/// How a policy's requests are to be answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Expected {
     Normal,
@@ -22,20 +22,20 @@ enum Circuit {
     },
 }
 
-/// What had happened to a breaker when a call was admitted.
+/// State of a breaker when a call was admitted.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Leave {
     openings: u64,
     failures: u64,
 }
 
-/// One policy on one node.
+/// The timetable of one policy on one node.
 #[derive(Clone, Debug)]
 pub(crate) struct Timetable {
     policy: Policy,
     circuit: Circuit,
     failures: Vec<Micros>,
-    /// The next probe after a failure that did not open the circuit.
+    /// Time of the next probe after a failure that did not open the breaker.
     suspect_from: Option<Micros>,
     entered: Option<Micros>,
     reentries: Vec<Micros>,
@@ -90,7 +90,7 @@ impl Timetable {
         }
     }
 
-    /// Leave for a call that begins now.
+    /// Permission for a call that begins now.
     pub(crate) const fn leave(&self) -> Leave {
         Leave {
             openings: self.openings,
@@ -98,13 +98,13 @@ impl Timetable {
         }
     }
 
-    /// A call that began with this leave ended.
+    /// Notes the end of a call that began with this permission.
     pub(crate) fn called(&mut self, leave: Leave, failed: bool, now: Micros) {
         if leave.openings != self.openings || !matches!(self.circuit, Circuit::Closed) {
             return;
         }
         if failed {
-            // F-STALL: one that began before the last failure was known is part of it.
+            // F-STALL: a call that began before the last failure was known belongs to it.
             if leave.failures == self.failures_known {
                 self.failed(now);
             }
@@ -199,7 +199,7 @@ impl Timetable {
     }
 }
 
-/// All four of a node.
+/// The timetables of a node's four policies.
 #[derive(Clone, Debug)]
 pub(crate) struct Timetables(pub(crate) [Timetable; 4]);
 
@@ -208,7 +208,7 @@ impl Timetables {
         Self(Policy::ALL.map(Timetable::new))
     }
 
-    /// Whose probe should have started long ago.
+    /// The policy whose probe should have started long ago, if there is one.
     pub(crate) fn overdue(&self, now: Micros) -> Option<Policy> {
         let late = |table: &&Timetable| {
             let from = table.probe_from();
@@ -221,7 +221,7 @@ impl Timetables {
         &mut self.0[policy as usize]
     }
 
-    /// Whose probe it is that starts now.
+    /// The policy whose probe starts now, if there is one.
     pub(crate) fn due(&self, now: Micros) -> Option<Policy> {
         self.0
             .iter()

@@ -1,4 +1,4 @@
-//! Virtual time: the runtime's paused clock, seen with an offset of one's own.
+//! Virtual time: the runtime's paused clock, with an offset for each node.
 #![allow(
     clippy::disallowed_methods,
     reason = "how long something takes is part of what is tested"
@@ -11,14 +11,14 @@ use palisade::core::time::{Clock, Micros};
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 
-/// Every clock of a run shows the same span of time from another start.
+/// A clock of a run. All clocks advance alike, from different starting points.
 #[derive(Clone, Debug)]
 pub(crate) struct SimClock {
     started: Instant,
     started_at: Micros,
-    /// How fast it runs; as fast as time, unless it is broken.
+    /// Speed in percent; 100 unless the clock is broken on purpose.
     percent: u64,
-    /// For threads outside the runtime, to whom its clock would show real time.
+    /// The time for threads outside the runtime, which would otherwise read real time.
     last: Arc<AtomicU64>,
 }
 
@@ -32,7 +32,7 @@ impl SimClock {
         }
     }
 
-    /// The same clock, broken: it runs so fast.
+    /// This clock, broken: it runs at `percent` of its speed.
     pub(crate) fn running_at(&self, percent: u64) -> Self {
         Self {
             percent,

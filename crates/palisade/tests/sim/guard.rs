@@ -1,5 +1,5 @@
-//! Guard commands: every answer comes out of the pure rules again, and every answer
-//! without the store follows the failure tables.
+//! Guard commands: answers with the store are reproduced by the pure rules, and answers without it
+//! follow the failure tables.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -30,14 +30,14 @@ pub(crate) struct Asked {
     pub(crate) expected_at_start: Expected,
 }
 
-/// The local counters of one node, kept once more from what it answered.
+/// A second count of a node's degraded counters, made from its answers.
 #[derive(Default)]
 struct Caps {
-    /// (node, flow, kind of key, key) → when it was counted.
+    /// (node, flow, kind of key, key) → instants of its counted attempts.
     counted: HashMap<(usize, Flow, &'static str, u64), Vec<Micros>>,
-    /// (node, flow, account) → the last counted check.
+    /// (node, flow, account) → instant of the last counted check.
     checked: HashMap<(usize, Flow, u64), Micros>,
-    /// (node, flow, account) → until when a HARD block on it is known to run.
+    /// (node, flow, account) → end of the HARD block that the node knows of.
     blocked: HashMap<(usize, Flow, u64), Micros>,
 }
 
@@ -112,7 +112,8 @@ impl Commands {
         }
     }
 
-    /// One record was the trouble, not the store.
+    /// Checks the answer to a command that was refused because of one record, not because of the
+    /// store.
     fn refused_alone(&self, asked: &Asked, decision: &Decision) {
         let alone = [Rule::F_CONFLICT, Rule::F_CORRUPT, Rule::F_VERSION];
         let is_alone = decision.reasons.iter().any(|r| alone.contains(&r.rule));
@@ -129,14 +130,15 @@ impl Commands {
         }
     }
 
-    /// What the command before this one on the node knew of its records.
+    /// The records that the command before this one has left on the node.
     fn recalled(&self, node: usize, keys: &GuardKeys) -> Option<(Micros, Found)> {
         let pairs = [keys.account, Some(keys.network), keys.device, keys.lockout];
         let keys = pairs.into_iter().flatten().map(|pair| pair.current);
         recalled(&self.world.shared.lock().heard[node], keys)
     }
 
-    /// What was told and what was written is what the rules make of what was read.
+    /// Checks that the answer and the writes are those that the rules derive from the records that
+    /// were read.
     fn replay(&self, asked: &Asked, log: &CommandLog, told: Option<&Decision>) {
         let flow = asked.op.flow();
         let Some(attempt) = asked.op.attempt() else {
@@ -162,8 +164,8 @@ impl Commands {
         if told.is_some() && !log.committed.is_empty() && is_left {
             self.violated("guard §12", asked, "an answer whose change is half written");
         }
-        // A cluster may write a part and the rest later: then no single reading of
-        // the records gives them all.
+        // A cluster may write a part first and the rest later, so that no single read of the
+        // records explains all writes.
         if log.parted || told.is_none() && log.committed.is_empty() {
             return;
         }
@@ -202,13 +204,13 @@ impl Commands {
         }
     }
 
-    /// A HARD block of the account that this node now knows of.
+    /// Notes a HARD block of the account that this node knows of now.
     fn saw(&self, asked: &Asked, decision: &Decision) {
         let of_account = decision.reasons.iter().find(|reason| {
             reason.key == Some(KeyKind::Account) && reason.decision == Outcome::HardBlock
         });
         if let Some(seconds) = of_account.and_then(|reason| reason.retry_after) {
-            // Whole seconds are rounded up: only the last one is in doubt.
+            // The answer rounds up to whole seconds, so the last second is uncertain.
             let sure = (seconds - 1) * SECOND;
             let until = self.world.node_now(asked.node).plus(sure);
             let key = (asked.node, asked.op.flow(), asked.account);
@@ -218,7 +220,7 @@ impl Commands {
         }
     }
 
-    /// F-BLOCKS: what the node has seen binds without the store too.
+    /// F-BLOCKS: a block that the node has seen binds without the store, too.
     fn seen_blocks_bind(&self, asked: &Asked, decision: &Decision) {
         let key = (asked.node, asked.op.flow(), asked.account);
         let until = self.caps.lock().blocked.get(&key).copied();
@@ -228,7 +230,7 @@ impl Commands {
         }
     }
 
-    /// The answer without the store.
+    /// Checks an answer without the store.
     fn follows_the_table(&self, asked: &Asked, decision: &Decision) {
         let flow = asked.op.flow();
         let expected = self.world.expected(asked.node, Policy::from(flow));
@@ -253,7 +255,7 @@ impl Commands {
         let now = self.world.node_now(asked.node);
         let is_seen_block =
             decision.outcome == Outcome::HardBlock && decision.rule != Some(Rule::F_DEGRADED);
-        // A lockout that this node has seen, which uses up no cap either.
+        // A lockout that this node has seen; it uses up no cap either.
         let is_seen_lockout = decision.outcome == Outcome::Deny
             && decision.reasons.iter().all(|reason| {
                 let rules = [Rule::A_HARD, Rule::A_WINDOW, Rule::A_CAPTCHA];
@@ -319,7 +321,7 @@ impl Commands {
         }
     }
 
-    /// The re-entry guard spoke.
+    /// Whether the re-entry guard has refused a command.
     pub(crate) fn was_refusing(&self) -> bool {
         *self.refused.lock()
     }
@@ -348,7 +350,7 @@ fn bytes(found: &Found, pair: Option<KeyPair>) -> Option<&[u8]> {
     Some(&stored.bytes)
 }
 
-/// `None` if one of them cannot be read.
+/// The decoded records; `None` if one of them cannot be read.
 fn decoded(keys: &GuardKeys, found: &Found) -> Option<Records> {
     Some(Records {
         account: bytes(found, keys.account)

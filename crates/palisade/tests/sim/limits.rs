@@ -1,4 +1,4 @@
-//! Requests: the policy they run under, and what must hold of their answers.
+//! Requests: the policy of the simulation, and the properties of its answers.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,29 +13,29 @@ use parking_lot::Mutex;
 use crate::breakers::Expected;
 use crate::world::{Command, World};
 
-/// Small figures, so that a few hundred requests meet them all.
+/// Small amounts, so that a few hundred requests reach all of them.
 pub(crate) const POLICY: &str = include_str!("policy.toml");
 
-/// The throttle's limit is at least this, all others are less.
+/// The throttle's limit is at least this, and all other limits are lower.
 const THROTTLE: u32 = 1_000;
 
-/// What bounds a bucket's admissions.
+/// The bound on a bucket's admissions.
 #[derive(Clone, Copy, Debug)]
 enum Bound {
-    /// At most so many in any slice of so many microseconds.
+    /// At most this many in any slice of this many microseconds.
     Sliding(u32, u64),
-    /// At most a burst, and so many a second beyond.
+    /// At most a burst at once, and a rate per second beyond it.
     Flow { burst: u32, per_second: u32 },
-    /// At most so many in an aligned window.
+    /// At most this many in each aligned window.
     Aligned(u32, u64),
 }
 
-/// Which instant of a request counts.
+/// The instant by which a request counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Judged {
-    /// The store's, which the answer carries.
+    /// The store's instant, which the answer carries.
     ByStore,
-    /// Some instant between question and answer.
+    /// Some instant between the request and its answer.
     Here,
 }
 
@@ -53,7 +53,7 @@ enum By {
     User,
     Org,
     All,
-    /// In each node.
+    /// Per address, on each node separately.
     NodeIp,
 }
 
@@ -181,7 +181,7 @@ struct Hit {
 #[derive(Default)]
 struct Admitted {
     hits: Vec<Hit>,
-    /// When something was, or may have been, given back.
+    /// Instants at which something was, or may have been, given back.
     refunds: Vec<Micros>,
     bound: Option<Bound>,
     /// Hits that were refunded.
@@ -196,15 +196,15 @@ struct Log {
     ids: u64,
     normal: HashMap<String, Admitted>,
     fallback: HashMap<String, Used>,
-    /// The buckets of a request.
+    /// The buckets of a request, by caller.
     plans: HashMap<Whom, Vec<(Digest, BucketSpec)>>,
 }
 
-/// One counter of the fallback, counted once more.
+/// A second count of one fallback counter.
 #[derive(Default)]
 struct Used {
     hits: Vec<(Micros, u32)>,
-    /// Token bucket: when all of it is free again, in ticks of 2⁻¹² µs.
+    /// For a token bucket: the instant at which it is full again, in ticks of 2⁻¹² µs.
     free_at: u64,
 }
 
@@ -244,7 +244,7 @@ impl Used {
     }
 }
 
-/// Everything that clients were told.
+/// The answers to all clients.
 pub(crate) struct Requests {
     world: Arc<World>,
     log: Mutex<Log>,
@@ -258,7 +258,7 @@ impl Requests {
         }
     }
 
-    /// Checks one answer; gives the id of an admission by the store.
+    /// Checks one answer. Returns the id of an admission by the store.
     pub(crate) fn answered(
         &self,
         asked: &Asked,
@@ -316,7 +316,7 @@ impl Requests {
         );
     }
 
-    /// F-FALLBACK: the store's answer, or the class's local rule, and nothing else.
+    /// F-FALLBACK: the answer is the store's, or that of the class's local rule, and nothing else.
     fn mode_follows_the_table(&self, asked: &Asked, command: &Command, decision: &Decision) {
         let node_now = self.world.node_now(asked.node);
         let (expected, prolonged) = {
@@ -383,8 +383,8 @@ impl Requests {
         }
     }
 
-    /// F-CLOCK: what a node denies without asking, whatever its clock shows, the store
-    /// would deny too. Only what was given back or lost since may make a difference.
+    /// F-CLOCK: a denial from a node's memory is one that the store would make, too, whatever the
+    /// node's clock shows. Only returns and losses since then may make a difference.
     fn remembered_denials_hold(&self, asked: &Asked, command: &Command, decision: &Decision) {
         let plan = {
             let log = command.log.lock();
@@ -429,7 +429,7 @@ impl Requests {
         }
     }
 
-    /// L-ATOMIC: told and taken agree, for every bucket of the plan.
+    /// L-ATOMIC: answers and charges agree for every bucket of the plan.
     fn all_or_nothing(&self, asked: &Asked, command: &Command, decision: &Decision) {
         let exact = buckets(asked.class)
             .iter()
@@ -439,15 +439,14 @@ impl Requests {
             return;
         }
         let log = command.log.lock();
-        // The throttle is a charge of its own; other leases are charges of one bucket
-        // with a batch.
+        // The throttle is a charge of its own. Other leases are charges of one bucket with a batch.
         let is_throttle = |id: &Digest| {
             let buckets = log.asked.iter().flatten();
             buckets
                 .filter(|(_, spec)| spec.limit() >= THROTTLE)
                 .any(|(throttle, _)| throttle == id)
         };
-        // A leased bucket that nobody asked for lately is charged along with the exact ones.
+        // A leased bucket without recent requests is charged together with the exact ones.
         let is_leased_too = asked.class == "mixed";
         let has_all = |count: usize| count == exact || (is_leased_too && count == exact + 1);
         let of_plan = |charge: &&Vec<(Digest, u32)>| {
@@ -471,7 +470,7 @@ impl Requests {
         }
     }
 
-    /// The counters of the fallback that a request is charged to.
+    /// The fallback counters that a request is charged to.
     fn fallback_of(&self, asked: &Asked) -> Vec<(String, Bound)> {
         let epoch = {
             let mut shared = self.world.shared.lock();
@@ -499,14 +498,14 @@ impl Requests {
             .collect()
     }
 
-    /// Whether everything that may refuse a request in an outage is counted here too. A
-    /// wheel holds hits for longer; local buckets count what was admitted before.
+    /// Whether this model counts everything that may refuse a request in an outage. It cannot where
+    /// a wheel holds hits for longer, or where local buckets count earlier admissions.
     fn is_counted_exactly(asked: &Asked) -> bool {
         !matches!(asked.class, "two" | "local" | "mixed")
     }
 
-    /// F-FALLBACK: what fits is admitted and what does not is refused. Counters start
-    /// anew with each recovery (F-CLEAN).
+    /// F-FALLBACK: what fits is admitted and what does not fit is refused. Counters start from zero
+    /// after each recovery (F-CLEAN).
     fn fallback_is_exact(&self, asked: &Asked, at: Micros, outcome: Outcome) {
         let caps = self.fallback_of(asked);
         let node_at = self.world.node_now(asked.node);
@@ -541,7 +540,7 @@ impl Requests {
         }
     }
 
-    /// No slice of admissions exceeds its bound.
+    /// Checks that no slice of admissions exceeds its bound.
     pub(crate) fn check(&self) {
         let losses = self.world.shared.lock().losses.clone();
         let log = self.log.lock();
@@ -567,8 +566,8 @@ impl Bound {
 }
 
 impl Admitted {
-    /// The first slice that holds too much. A slice never spans a loss of the
-    /// store's data, nor starts so soon after one that leases of before are used.
+    /// The first slice with too many admissions. A slice does not span a loss of the store's data,
+    /// and does not start so soon after one that older leases are still in use.
     fn excess(&self, losses: &[Micros]) -> Option<String> {
         let bound = self.bound?;
         let lives = |at: Micros| {

@@ -1,8 +1,7 @@
-//! A deterministic simulation: several nodes, the engine unchanged in each, one
-//! store behind links that fail, virtual time, and one seed for all chance.
+//! A deterministic simulation: several nodes with the unmodified engine, one store behind links
+//! that fail, virtual time, and one seed for all randomness.
 //!
-//! `PALISADE_SIM_SEEDS` says how many seeds to run, `PALISADE_SIM_SEED` with which
-//! to start.
+//! `PALISADE_SIM_SEEDS` is the number of seeds to run, `PALISADE_SIM_SEED` the first one.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -97,7 +96,7 @@ fn every_seed_holds_every_property() {
     }
 }
 
-/// How much of what can happen did happen.
+/// How often each interesting event has occurred.
 #[derive(Debug, Default)]
 struct Seen {
     admitted: AtomicU64,
@@ -125,7 +124,7 @@ impl Seen {
         }
     }
 
-    /// A simulation in which nothing happens proves nothing.
+    /// Checks that enough has happened: a simulation without events proves nothing.
     fn is_worth_it(&self) {
         for (what, count) in [
             ("admissions", &self.admitted),

@@ -1,52 +1,52 @@
-//! The simulation can fail: what is broken on purpose is found, by the property that
-//! it breaks, within a few seeds.
+//! Tests of the simulation itself: each planted fault is found within a few seeds, by the property
+//! that it breaks.
 
 use crate::run::{Setting, run};
 use crate::{limits, policy};
 
-/// What is broken.
+/// A fault to plant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Planted {
-    /// The store admits now and then what does not fit.
+    /// The store sometimes admits a charge that does not fit.
     OverAdmits,
-    /// Returns are credited however late they come.
+    /// Returns are credited even if they are too late.
     AlwaysCredits,
-    /// A denied charge takes from the buckets that had room.
+    /// A denied charge takes from those buckets that had room.
     TakesInPart,
-    /// Commits compare nothing: the last writer wins.
+    /// Commits do not compare revisions: the last writer wins.
     LosesUpdates,
-    /// Commits are acknowledged and not made.
+    /// Commits are acknowledged but not made.
     ForgetsCommits,
     /// The store keeps every record that was replaced.
     Hoards,
-    /// The engine waits three times as long as it may.
+    /// The engine waits for three times the deadline of a store call.
     Patient,
-    /// It gives up after half the deadline and blames the store.
+    /// The engine gives up after half the deadline and blames the store.
     Impatient,
-    /// A store that has failed is not asked again while the breaker is closed.
+    /// After a failure the store is not probed while the breaker is closed.
     NeverSuspects,
     /// The engine's clock runs twice as fast as time.
     HastyClock,
-    /// It runs half as fast.
+    /// The engine's clock runs half as fast as time.
     LazyClock,
-    /// The breaker of limits does not open: an outage's requests reach the store.
+    /// The breaker of limits does not open, so that requests reach the store in an outage.
     NeverOpens,
-    /// It opens a failure late.
+    /// A breaker opens one failure late.
     OpensLate,
-    /// It probes before its time.
+    /// A breaker probes too early.
     ProbesEarly,
-    /// It closes a success early.
+    /// A breaker closes one success early.
     ClosesEarly,
     /// An outage is called prolonged too soon.
     ProlongedEarly,
-    /// The fallback admits one more.
+    /// The fallback admits one too many.
     LooseFallback,
-    /// The fallback admits one less.
+    /// The fallback admits one too few.
     TightFallback,
 }
 
 impl Planted {
-    /// The policy of the simulation, with what is broken in it.
+    /// The policy of the simulation with this fault in it.
     fn policy(self) -> String {
         let breaker = |line: &str| format!("{}[breaker.availability]\n{line}\n", limits::POLICY);
         let anonymous = |count: u32| {
@@ -66,10 +66,10 @@ impl Planted {
     }
 }
 
-/// More than any of them needs.
+/// More seeds than any fault needs.
 const SEEDS_MAX: u64 = 300;
 
-/// Runs seeds until one is broken in the way it should be.
+/// Runs seeds until one breaks `property`.
 #[track_caller]
 fn finds(planted: Planted, property: &str) {
     let policy = policy(&planted.policy());

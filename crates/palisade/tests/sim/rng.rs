@@ -1,4 +1,4 @@
-//! All chance of a run comes from one seed.
+//! Randomness of a run, all from one seed.
 
 /// SplitMix64.
 #[derive(Clone, Debug)]
@@ -9,7 +9,7 @@ impl Rng {
         Self(seed)
     }
 
-    /// An independent stream.
+    /// An independent generator.
     pub(crate) fn fork(&mut self) -> Self {
         Self(self.next())
     }
@@ -35,7 +35,7 @@ impl Rng {
         low + self.below(high - low + 1)
     }
 
-    /// True `percent` times of a hundred.
+    /// True in `percent` of a hundred cases.
     pub(crate) fn chance(&mut self, percent: u64) -> bool {
         self.below(100) < percent
     }

@@ -1,4 +1,4 @@
-//! One seed: nodes, clients, faults, and the properties over all of them.
+//! A run of one seed: nodes, clients, faults, and the properties over all of them.
 #![allow(
     clippy::disallowed_methods,
     reason = "how long something takes is part of what is tested"
@@ -29,16 +29,17 @@ use crate::store::SimStore;
 use crate::world::{COMMAND, Command, CommandLog, Link, World};
 
 pub(crate) const DEADLINE: Duration = Duration::from_millis(100);
-/// No request takes longer.
+/// Longest time of a request.
 const REQUEST_US_MAX: u64 = 150_000;
-/// Three accounts, networks and names, five devices, in their flows.
+/// Most records of the guard: three accounts, networks and names, and five devices, in each of
+/// their flows.
 const RECORDS_MAX: usize = 2 * 3 + 3 * 3 + 2 * 5 + 3 * 3;
-/// Ten kinds of limits for two of everybody, and the counters of heavy endpoints.
+/// Most buckets: ten kinds of limits for two callers each, and the counters of heavy endpoints.
 const BUCKETS_MAX: usize = 10 * 2 + 3 + 3 * (2 + 5 + 1);
 /// The largest limit of the policy.
 const HITS_MAX: usize = 500;
-/// Local buckets, those of the fallback, leases and denials; of the guard each counter
-/// and each block that there can be.
+/// Most keys in the memory of a node: local buckets, fallback counters, leases and denials, and
+/// every counter and block that the guard can have.
 const NODE_KEYS_MAX: u64 = 5 + 12 + 3 + 18 + 21 + 2 * (3 + 15 + 15 + 3 + 6 + 5);
 
 pub(crate) fn keyring() -> Keyring {
@@ -50,22 +51,22 @@ struct Node {
     changed: Notify,
 }
 
-/// How a run is paced: many requests in little time, or outages of many minutes.
+/// Pace of a run: many requests in little time, or outages of many minutes.
 #[derive(Clone, Copy)]
 struct Pace {
-    /// Most often asked for.
+    /// The classes that are requested most often.
     classes: &'static [&'static str],
     clients: u64,
     requests: u64,
-    /// Requests among all that is asked; the others are guard commands.
+    /// Percentage of requests; the rest are guard commands.
     request_percent: u64,
-    /// Longest gap between two requests of a client, in calm and in a fault.
+    /// Longest gap between two requests of a client, without and with a fault.
     gap_ms: [u64; 2],
-    /// A guard command is repeated at most so often.
+    /// Most repetitions of a guard command.
     burst: u64,
     fault_ms: [u64; 2],
     calm_ms: [u64; 2],
-    /// Admitted requests that are given back.
+    /// Percentage of admitted requests that are given back.
     refund_percent: u64,
 }
 
@@ -156,7 +157,7 @@ const PACES: [Pace; 7] = [
     },
 ];
 
-/// What a run saw.
+/// The result of a run.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
     pub(crate) violations: Vec<String>,
@@ -174,17 +175,17 @@ struct Sim {
     commands: Commands,
     rng: Mutex<Rng>,
     pace: Pace,
-    /// A fault begins.
+    /// Signals that a fault begins.
     storm: Notify,
     digest: Mutex<u64>,
     is_traced: bool,
 }
 
-/// What a run is made of.
+/// Settings of a run.
 #[derive(Clone, Copy)]
 pub(crate) struct Setting<'a> {
     pub(crate) policy: &'a Arc<PolicySet>,
-    /// Take a digest of everything that is answered.
+    /// Whether to compute a digest of all answers.
     pub(crate) is_traced: bool,
     pub(crate) planted: Option<Planted>,
 }
@@ -279,7 +280,7 @@ impl Sim {
         self.outcome()
     }
 
-    /// What is kept depends on who there is, not on how often they asked.
+    /// Checks that memory depends on the number of subjects, not on the number of their requests.
     fn memory_is_bounded(&self) {
         for (index, node) in self.nodes.iter().enumerate() {
             let kept = node.engine.figures().local_keys;
@@ -289,7 +290,7 @@ impl Sim {
             }
         }
         let shared = self.world.shared.lock();
-        // Receipts that were used are remembered until they end.
+        // Receipts that were used are remembered until they expire.
         let buckets = shared.buckets.len() - shared.marks.len();
         let records = shared.records.len();
         let largest = |kind: RecordKind| match kind {
@@ -297,7 +298,7 @@ impl Sim {
             RecordKind::Network(_) => 8192,
             RecordKind::Device(_) => 1024,
             RecordKind::Lockout => 512,
-            // The guard keeps none.
+            // The guard creates none of these.
             RecordKind::Reservation => 0,
         };
         let is_large = shared
@@ -329,8 +330,8 @@ impl Sim {
         }
     }
 
-    /// The node's other background task. It stalls now and then, as a process does that
-    /// gets no processor: its tokens are late on their way back.
+    /// A node's refill task. Now and then it stalls, like a process without processor time, so that
+    /// its tokens are returned late.
     async fn refill(&self, node: usize) {
         loop {
             let (runs, stalls) = self.rng(|rng| {
@@ -344,7 +345,7 @@ impl Sim {
         }
     }
 
-    /// The node's background task: does what is due, when it is due.
+    /// A node's background task: does what is due when it is due.
     async fn probe(&self, node: usize) {
         let Node { engine, changed } = &*self.nodes[node];
         let clock = &self.world.node_clocks[node];
@@ -374,7 +375,7 @@ impl Sim {
         shared.is_planted(Planted::NeverSuspects) && shared.timetables[node].0.iter().all(closed)
     }
 
-    /// failure §2: who doubts the store asks it.
+    /// Failure rules, section 2: a node with doubts about the store probes it in time.
     fn probes_are_in_time(&self, node: usize) {
         let now = self.world.node_now(node);
         let overdue = self.world.shared.lock().timetables[node].overdue(now);
@@ -384,7 +385,7 @@ impl Sim {
         }
     }
 
-    /// Faults of one node or of all, and now and then a store without its data.
+    /// Creates faults of one node or of all, and now and then a store without its data.
     async fn faults(&self) {
         let links = [
             Link::Slow,
@@ -429,7 +430,7 @@ impl Sim {
         }
     }
 
-    /// Cuts a record short, as a disk does.
+    /// Truncates a record, as a damaged disk does.
     fn corrupt(&self) {
         let mut shared = self.world.shared.lock();
         let count = shared.records.len();
@@ -481,7 +482,7 @@ impl Sim {
         }
     }
 
-    /// F rules: nobody waits longer than the deadline and a moment.
+    /// Failure rules: no request takes longer than the deadline and a moment.
     fn timed(&self, what: &str, from: Micros) {
         let took = self.world.now().since(from);
         if took > REQUEST_US_MAX {
@@ -494,13 +495,13 @@ impl Sim {
         let asked = self.rng(|rng| {
             let class = rng.pick(self.pace.classes);
             let cost = match class {
-                // Half of a batch: what is left of it is used later.
+                // Half of a batch, so that the rest is used later.
                 "leased" => 5,
                 "flow" if rng.chance(30) => rng.between(30, 50),
                 "flow" => rng.between(1, 3),
                 _ => 1,
             };
-            // Most go to one node: the others keep their tokens for longer.
+            // Most requests go to one node, so that the others keep their tokens for longer.
             let busy = if rng.chance(80) { 1 } else { self.nodes.len() };
             limits::Asked {
                 node: rng.index(busy),
@@ -552,7 +553,7 @@ impl Sim {
         }
     }
 
-    /// Gives back what was taken a while ago, perhaps through another node.
+    /// Gives back a charge that was made a while ago, perhaps through another node.
     async fn refund(&self, asked: &limits::Asked, receipt: &str, id: u64) {
         let is_local = matches!(asked.class, "local" | "mixed");
         let (wait, node) = self.rng(|rng| {

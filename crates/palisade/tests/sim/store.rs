@@ -1,5 +1,5 @@
-//! The simulated store: the pure functions behind a link that delays, loses and
-//! breaks. What was sent may be done after its sender has given up.
+//! The simulated store: the pure functions behind a link that delays, loses and breaks calls. A
+//! call may be executed after its sender has given up.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,18 +23,18 @@ use crate::world::{
     Command, CommandLog, Fate, Heard, Shared, Stored, World, recalled, running_command,
 };
 
-/// The store as one node reaches it.
+/// The store as seen from one node.
 pub(crate) struct SimStore {
     pub(crate) world: Arc<World>,
     pub(crate) node: usize,
 }
 
-/// What a call is, for the properties.
+/// Kind of a call, for the properties.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Call {
-    /// Counts for the breaker.
+    /// The result of the call counts for the breaker.
     Breaking,
-    /// Puts something back; nobody waits for it to succeed.
+    /// The call refunds something, and no request waits for it.
     Tidying,
 }
 
@@ -57,7 +57,7 @@ fn own(charges: &[Charge<'_>]) -> Vec<OwnCharge> {
         .collect()
 }
 
-/// A call that was given up before it was answered has failed.
+/// A call that is dropped before its answer has failed.
 struct Watch {
     world: Arc<World>,
     node: usize,
@@ -87,8 +87,8 @@ impl Watch {
         table.called(leave, failed, now);
     }
 
-    /// Whether the store had the whole deadline for what it was asked in a row. If not,
-    /// the time went elsewhere and it is not to blame.
+    /// Whether the store had its full deadline for a series of calls. If not, the time was lost
+    /// elsewhere and the store is not to blame.
     fn had_its_time(&self) -> bool {
         let began = self.command.as_ref().and_then(|c| c.log.lock().began);
         let deadline = u64::try_from(DEADLINE.as_micros()).unwrap();
@@ -139,7 +139,7 @@ impl SimStore {
         result
     }
 
-    /// No call is made while the policy's breaker is open.
+    /// Checks that no call is made while the policy's breaker is open.
     fn issued(&self, command: &Command, call: Call) {
         let is_open = self.world.expected(self.node, command.policy) != Expected::Normal;
         if is_open {
@@ -278,7 +278,7 @@ fn readings(
         .collect()
 }
 
-/// What giving back is to the properties: somebody waits for a refund that was asked for.
+/// The kind of a refund. Somebody waits for one that a client asked for.
 fn refunding() -> Call {
     if running_command().is_some_and(|command| command.refunds) {
         Call::Breaking
@@ -381,7 +381,8 @@ fn commit(
     }
 }
 
-/// What the node does next begins anew.
+/// Starts a new series of calls, with a deadline of its own, because the command reads and decides
+/// again after a swap that failed.
 fn lost_swap(command: Option<&Command>) {
     if let Some(command) = command {
         command.log.lock().began = None;
@@ -424,7 +425,7 @@ fn put(shared: &mut Shared, write: &RecordWrite, now: Micros, command: Option<&C
 fn is_stale(shared: &Shared, write: &RecordWrite, now: Micros, command: Option<&Command>) -> bool {
     let Some(command) = command else { return false };
     let log = command.log.lock();
-    // After a loss of data revisions start anew: nothing tells an old reader.
+    // After a loss of data revisions start again, so a stale reader cannot be told apart.
     let read_at = log.loaded.as_ref().map(|(at, _)| *at);
     if shared.losses.last().copied() >= read_at {
         return false;
@@ -518,7 +519,7 @@ fn stored(write: &RecordWrite) -> Option<Stored> {
 }
 
 impl SimStore {
-    /// What the node has heard of the records, and the running command's log.
+    /// Updates the node's knowledge of the records, and the log of the running command.
     fn learn(&self, change: impl FnOnce(&mut CommandLog, &mut Heard)) {
         if let Some(command) = running_command() {
             let mut shared = self.world.shared.lock();
@@ -550,7 +551,7 @@ impl Records for SimStore {
 
     fn commit<'a>(&'a self, writes: &'a [RecordWrite]) -> Answer<'a, Commit> {
         Answer::later(async move {
-            // A command may rest on what the one before it on this node knew.
+            // A command may use the records that the one before it on this node has left.
             self.learn(|log, known| {
                 if log.loaded.is_none() {
                     log.loaded = recalled(known, writes.iter().map(|write| write.key));
@@ -606,7 +607,7 @@ impl Registries for SimStore {
 }
 
 impl Vitals for SimStore {
-    /// A probe belongs to the policy whose probe is due; there must be one.
+    /// A probe belongs to the policy whose probe is due. There must be one.
     fn probe(&self) -> Answer<'_, Micros> {
         Answer::later(async move {
             let started = self.world.node_now(self.node);
@@ -646,7 +647,7 @@ impl Vitals for SimStore {
     }
 }
 
-/// A probe that is given up has failed.
+/// A probe that is dropped has failed.
 struct Probe<'w> {
     world: &'w World,
     node: usize,

@@ -1,4 +1,4 @@
-//! What every node shares: the store's state, the links to it, and who asked what.
+//! State that all nodes share: the store, the links to it, and the calls in progress.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -15,27 +15,27 @@ use crate::clock::SimClock;
 use crate::planted::Planted;
 use crate::rng::Rng;
 
-/// How a node reaches the store.
+/// State of the link between a node and the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Link {
     Up,
-    /// Answers around the deadline.
+    /// Answers arrive around the deadline.
     Slow,
     /// Connections are refused.
     Refused,
-    /// Requests vanish.
+    /// Calls vanish.
     Silent,
-    /// Requests arrive and are done; the answers vanish.
+    /// Calls are executed, and their answers vanish.
     AnswersLost,
-    /// Requests arrive and are done; then the connection breaks.
+    /// Calls are executed, and then the connection breaks.
     Breaks,
-    /// The store takes no more.
+    /// The store refuses writes because it is full.
     Full,
-    /// Any of the above, each time anew.
+    /// A random one of the above for each call.
     Flaky,
 }
 
-/// What becomes of one call; delays in milliseconds.
+/// The fate of one call; delays in milliseconds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Fate {
     Done { there: u64, back: u64 },
@@ -58,16 +58,16 @@ pub(crate) struct Shared {
     pub(crate) rng: Rng,
     pub(crate) links: Vec<Link>,
     pub(crate) buckets: HashMap<Digest, State>,
-    /// Buckets of receipts that were used.
+    /// Buckets that mark used receipts.
     pub(crate) marks: HashSet<Digest>,
     pub(crate) records: BTreeMap<RecordKey, Stored>,
-    /// When the store lost its data.
+    /// Instants at which the store lost its data.
     pub(crate) losses: Vec<Micros>,
     pub(crate) timetables: Vec<Timetables>,
     pub(crate) violations: Vec<String>,
-    /// What each node knows of the records.
+    /// Each node's knowledge of the records.
     pub(crate) heard: Vec<Heard>,
-    /// Commits write one record after the other, as a Redis Cluster does.
+    /// Whether commits write one record after the other, as on a Redis Cluster.
     pub(crate) is_cluster: bool,
     pub(crate) planted: Option<Planted>,
 }
@@ -84,47 +84,47 @@ pub(crate) struct World {
     pub(crate) shared: Mutex<Shared>,
 }
 
-/// A call of a client that is on its way through an engine.
+/// A client's call in progress.
 pub(crate) struct Command {
     pub(crate) policy: Policy,
-    /// The client asked for a refund.
+    /// Whether the client asked for a refund.
     pub(crate) refunds: bool,
     pub(crate) log: Mutex<CommandLog>,
 }
 
 #[derive(Default)]
 pub(crate) struct CommandLog {
-    /// The breaker's leave for the running call.
+    /// The breaker's permission for the running call.
     pub(crate) leave: Leave,
-    /// A call that counts for the breaker failed, or was not answered in its time.
+    /// A call that counts for the breaker failed or was not answered in time.
     pub(crate) failed: bool,
-    /// A call was given up before the store had its time: what became of it is not known.
+    /// A call was dropped before the store had its time, so its outcome is unknown.
     pub(crate) cut: bool,
-    /// When the run of calls began that the next one belongs to; a lost swap ends it.
+    /// Start of the series to which the next call belongs. A lost swap ends a series.
     pub(crate) began: Option<Micros>,
     pub(crate) calls: u32,
-    /// What the store was asked to charge, admitted or not.
+    /// The charges that were sent to the store, admitted or not.
     pub(crate) asked: Vec<Vec<(Digest, BucketSpec)>>,
-    /// Charges that the store admitted and applied: each with its buckets' costs.
+    /// The charges that the store admitted and applied, each with its buckets' costs.
     pub(crate) charged: Vec<Vec<(Digest, u32)>>,
     pub(crate) loaded: Option<(Micros, Found)>,
-    /// What each commit wrote.
+    /// The records that each commit wrote.
     pub(crate) committed: Vec<Vec<RecordWrite>>,
-    /// A commit wrote a part of what it should.
+    /// Whether a commit wrote only a part of its records.
     pub(crate) parted: bool,
-    /// The last commit wrote all of it.
+    /// Whether the last commit wrote all of its records.
     pub(crate) is_written: bool,
-    /// The records were read again since: there may be nothing left to write.
+    /// Whether the records were read again since then, so that nothing may be left to write.
     pub(crate) is_read_again: bool,
 }
 
-/// What a load gave.
+/// The result of a load.
 pub(crate) type Found = HashMap<RecordKey, Option<Stored>>;
 
-/// The last that a node heard of each record, and at which instant of the store.
+/// The latest state of each record that a node knows, with the store's instant of it.
 pub(crate) type Heard = HashMap<RecordKey, (Micros, Option<Stored>)>;
 
-/// What a node knows of these records, as if it had just read them all.
+/// A node's knowledge of these records, as if it had just read all of them.
 pub(crate) fn recalled(
     heard: &Heard,
     keys: impl Iterator<Item = RecordKey>,
@@ -147,7 +147,7 @@ pub(crate) fn running_command() -> Option<Arc<Command>> {
 impl World {
     pub(crate) fn new(rng: &mut Rng, nodes: usize, planted: Option<Planted>) -> Self {
         let hour = 3_600_000_000;
-        // Clocks of nodes are up to a year off; only the store's own one counts.
+        // Clocks of nodes are wrong by up to a year; only the store's clock matters.
         let start = Micros(1_772_409_600_000_000 + rng.below(hour));
         let year = 365 * 24 * hour;
         let skewed = |rng: &mut Rng| match rng.below(3) {
@@ -189,13 +189,13 @@ impl World {
         self.shared.lock().violations.push(violation);
     }
 
-    /// What the timetable says of a policy on a node now.
+    /// The expected mode of a policy on a node now, by the timetable.
     pub(crate) fn expected(&self, node: usize, policy: Policy) -> Expected {
         let now = self.node_now(node);
         self.shared.lock().timetables[node].of(policy).mode(now)
     }
 
-    /// Registers a call and draws its fate.
+    /// Registers a call and chooses its fate at random.
     pub(crate) fn fate(&self, node: usize) -> Fate {
         let mut shared = self.shared.lock();
         let mut link = shared.links[node];

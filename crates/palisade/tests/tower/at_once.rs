@@ -1,5 +1,4 @@
-//! What is decided at once, because nothing has to be waited for, is what is decided after a
-//! wait.
+//! Requests that are decided without waiting are decided in the same way as after a wait.
 
 use std::time::Duration;
 
@@ -33,7 +32,7 @@ bot = true
 rate = "1/min"
 "#;
 
-/// An application that says which request has reached it.
+/// An application that answers with the URI of its request, and whether it got a decision.
 async fn echo(request: Request<Body>) -> Result<Response<Body>, Infallible> {
     let is_told = request.extensions().get::<Decided>().is_some();
     let text = format!("{} {is_told}", request.uri());
@@ -43,7 +42,7 @@ async fn echo(request: Request<Body>) -> Result<Response<Body>, Infallible> {
 /// Status, headers and, if the application gave it, the body.
 type Seen = (u16, HeaderMap, Option<String>, bool);
 
-/// What becomes of `requests` behind both layers.
+/// The results of `requests` behind both layers.
 async fn answers<J: Judge>(gate: Gate<J>, requests: &[Request<Body>]) -> Vec<Seen> {
     let gate = gate
         .trusting(["198.51.100.0/24".parse().unwrap()])
@@ -56,7 +55,7 @@ async fn answers<J: Judge>(gate: Gate<J>, requests: &[Request<Body>]) -> Vec<See
     for request in requests {
         let answer = ask(&service, request.clone()).await;
         let (status, mut headers) = (answer.status().as_u16(), answer.headers().clone());
-        // A new one for every request.
+        // The id is new for every request.
         headers.remove("x-request-id");
         let is_told = answer.extensions().get::<Decided>().is_some();
         let has_passed = status == 200 && !headers.contains_key("grpc-status");
@@ -75,7 +74,7 @@ fn with(name: &'static str, value: &str, mut request: Request<Body>) -> Request<
     request
 }
 
-/// Of every kind: passed, refused, unreadable, of nowhere.
+/// Requests of every kind: passed, refused, unreadable, and of unknown origin.
 fn requests() -> Vec<Request<Body>> {
     let plain = || request("192.0.2.1", "/x?q=1");
     let mut of_ann = plain();

@@ -1,5 +1,5 @@
-//! Layers of one judge and of several, in every order: each bucket is charged once, and none
-//! is left out.
+//! Layers of one judge and of several, in every order: each bucket is charged once, and none is
+//! left out.
 
 use std::time::Duration;
 
@@ -85,7 +85,7 @@ async fn guesses_that_pass<J: Judge>(gate: Gate<J>, path: &str) -> usize {
         assert!(matches!(status, 200 | 429), "{status}");
     }
     let passed = reached.count();
-    // Whoever shows a good one from another place goes on as before.
+    // The holder of a good token, at another address, is not affected.
     let mut elsewhere = bearing(&token("ann", SECRET), "/x");
     let address: SocketAddr = "198.51.100.7:4711".parse().unwrap();
     elsewhere.extensions_mut().insert(address);
@@ -102,7 +102,7 @@ async fn i_jwt_guessed_tokens_behind_both_layers_meet_the_figure_of_the_auth_cla
     assert_eq!(guesses_that_pass(Gate::new(engine), "/x").await, 5);
 }
 
-/// The edge has charged the auth class already: the guess is no second charge.
+/// The edge has charged the auth class already, so the guess is not charged a second time.
 #[tokio::test]
 async fn i_jwt_a_guess_at_a_route_of_the_auth_class_counts_once() {
     let rig = Rig::new(POLICY);
@@ -168,7 +168,7 @@ async fn l_layers_a_judge_is_remembered_behind_another_one_and_a_login() {
     assert_eq!(rig.left("per-user").await, 99);
 }
 
-/// Every order, and each layer twice.
+/// Every order of the layers, and each layer twice.
 #[tokio::test]
 async fn l_layers_in_any_order_and_twice_each_bucket_is_charged_once() {
     let rig = Rig::new(POLICY);
@@ -231,7 +231,8 @@ async fn l_layers_what_cannot_be_read_behind_the_edge_has_counted_there() {
     assert_eq!(rig.left("per-address").await, 99);
 }
 
-/// Names that are the bytes of an address, or another's.
+/// A user, a token and an organisation with the same name, which consists of the bytes of the
+/// address.
 #[tokio::test]
 async fn one_limit_keeps_apart_what_is_spelt_alike() {
     let gate = one_limit(1);

@@ -1,4 +1,4 @@
-//! So many at once.
+//! Limits on concurrent requests.
 
 use std::num::NonZeroU32;
 

@@ -71,7 +71,7 @@ async fn the_example_without_a_policy_limits_addresses_and_what_is_slow() {
     assert_eq!(all, ["200", "200", "429"]);
 }
 
-/// Every block of the page stands in an example, word for word.
+/// Every code block of the page is in an example, word for word.
 #[test]
 fn the_page_shows_what_the_examples_do() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));

@@ -63,7 +63,7 @@ fn retry_delay(refused: &tonic::Status) -> i64 {
     delay.seconds
 }
 
-/// Where to serve, and a client of it that connects with its first call.
+/// A listener on a free port, and a client of it that connects with its first call.
 fn free() -> (TcpIncoming, HealthClient<tonic::transport::Channel>) {
     let any: SocketAddr = "127.0.0.1:0".parse().unwrap();
     let incoming = TcpIncoming::bind(any).unwrap();

@@ -1,4 +1,4 @@
-//! A client that goes away before its login is answered.
+//! A client that hangs up before its login is answered.
 
 use std::num::NonZeroU32;
 use std::pin::Pin;
@@ -14,13 +14,13 @@ use super::engine_support::shared::Shared;
 use super::login::{login, read, verifies, verifies_slowly};
 use super::*;
 
-/// One step further, without being woken for the next.
+/// Polls once, without being woken for the next step.
 fn is_pending<F: Future>(asked: &mut Pin<Box<F>>) -> bool {
     let mut cx = Context::from_waker(Waker::noop());
     asked.as_mut().poll(&mut cx).is_pending()
 }
 
-/// Guesses a wrong password, and hangs up as soon as the application has it.
+/// Guesses a wrong password, and hangs up as soon as the application has received it.
 async fn hang_up<S, A>(service: &S, reached: &Reached)
 where
     S: Service<Request<Body>, Response = Response<A>, Error = Infallible> + Clone,
@@ -33,7 +33,7 @@ where
     }
 }
 
-/// A gate whose store has every read wait for its turn.
+/// A gate whose store makes every read wait for its turn.
 fn on_a_store_that_waits() -> (Gate<Engine>, Arc<VirtualClock>) {
     let clock = Arc::new(VirtualClock::at(engine_support::START));
     let time: Arc<dyn Clock> = Arc::<VirtualClock>::clone(&clock);
@@ -41,15 +41,15 @@ fn on_a_store_that_waits() -> (Gate<Engine>, Arc<VirtualClock>) {
     (Gate::new(engine(Arc::new(store), "", time)), clock)
 }
 
-/// Waits until nothing goes on that nobody waits for.
+/// Waits until no task is left that no request waits for.
 async fn is_quiet() {
     while Handle::current().metrics().num_alive_tasks() > 0 {
         yield_now().await;
     }
 }
 
-/// Two failures are on the account: after the block that they led to the next one leads to a
-/// longer one.
+/// Checks that two failures were counted: after the block that they led to, the next failure leads
+/// to a longer one.
 async fn assert_two_were_counted<S, A>(service: &S, clock: &VirtualClock)
 where
     S: Service<Request<Body>, Response = Response<A>, Error = Infallible> + Clone,
@@ -99,7 +99,7 @@ async fn who_hangs_up_before_the_application_has_it_has_not_guessed() {
     assert_eq!(reached.count(), 0);
 }
 
-/// A place that is taken within the layer is held as long as the application works.
+/// A slot that is taken within the layer is held for as long as the application works.
 #[tokio::test(start_paused = true)]
 async fn l_concurrent_a_login_that_nobody_waits_for_still_takes_its_place() {
     let rig = Rig::new("");

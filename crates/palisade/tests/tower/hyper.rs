@@ -1,5 +1,4 @@
-//! Services that are neither axum's nor tonic's: a plain one on a socket of hyper, and one that
-//! can fail.
+//! Services of neither axum nor tonic: a plain one on a socket of hyper, and one that can fail.
 
 use std::io;
 use std::time::Duration;
@@ -71,8 +70,8 @@ async fn a_plain_service_of_hyper_is_limited_on_its_socket() {
     assert!(answers[2].contains("rate_limit_exceeded"), "{}", answers[2]);
 }
 
-/// What the service behind fails with is the caller's to see, whichever way it was decided; what
-/// was held for the request is given back.
+/// Errors of the inner service reach the caller unchanged, with and without a wait, and what was
+/// held for the request is released.
 #[tokio::test]
 async fn an_error_of_the_service_behind_passes_unchanged() {
     let failing = tower::service_fn(|_: Request<Body>| async {

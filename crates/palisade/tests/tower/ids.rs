@@ -17,7 +17,7 @@ use super::*;
 const ONE_AN_HOUR: &str =
     "[policy]\ndefaults = false\n[[limit]]\nname = \"one\"\nby = [\"ip\"]\nrate = \"1/h\"\n";
 
-/// Lines in memory: of the audit, or of the log with its spans.
+/// Lines of the audit, or of the log with its spans, kept in memory.
 #[derive(Clone, Default)]
 struct Lines(Arc<Mutex<Vec<u8>>>);
 

@@ -1,4 +1,4 @@
-//! Before and after authentication: what is counted, what is shown, what is believed.
+//! Layers before and after authentication: what is counted, shown and believed.
 
 use std::time::Duration;
 
@@ -92,7 +92,7 @@ async fn l_constraint_the_tighter_of_two_layers_speaks_and_a_refusal_before_all(
     let decided = allowed.extensions().get::<Decided>().unwrap();
     assert_eq!(&*decided.decision().limits[0].name, "per-user");
 
-    // Another user of the same address: now the address is the tighter one.
+    // Another user of the same address: now the address's limit is the tighter one.
     for _ in 0..7 {
         ask(&service, request("192.0.2.1", "/x")).await;
     }
@@ -117,9 +117,8 @@ async fn l_constraint_the_tighter_of_two_layers_speaks_and_a_refusal_before_all(
     assert_eq!(reached.count(), 10);
 }
 
-/// Three limits in any order: the innermost may be told by the one in the middle, which stands
-/// back, and a layer that speaks in no headers may stand between. What the layers say to each
-/// other does not depend on the answer's extensions.
+/// Three limits in any order, with a layer without headers in between: the headers are those of the
+/// tightest limit. The layers do not use the extensions of the answer to agree on it.
 #[tokio::test]
 async fn l_constraint_the_tightest_of_many_layers_speaks_whoever_stands_between() {
     for [outer, middle, inner] in [
@@ -266,7 +265,7 @@ async fn f_fallback_without_the_store_each_class_has_the_mode_that_the_policy_sa
     assert_eq!(passed, 4, "never more than the limits of the policy");
 }
 
-/// 1,500 at once, five of them admitted.
+/// Sends 1,500 requests at once, of which five are admitted.
 async fn flood<S, A>(service: S) -> usize
 where
     S: Service<Request<Body>, Response = Response<A>, Error = Infallible> + Clone + Send + 'static,
@@ -340,7 +339,7 @@ async fn a_limiter_without_a_policy_counts_addresses_and_then_users() {
     );
 }
 
-/// A service behind the layer that takes one request at a time.
+/// The inner service takes one request at a time.
 #[tokio::test]
 async fn readiness_is_that_of_the_service_behind_and_a_refusal_gives_it_back() {
     let rig = Rig::new(&POLICY.replace("10/min", "1/min"));
@@ -368,7 +367,7 @@ async fn readiness_is_that_of_the_service_behind_and_a_refusal_gives_it_back() {
     assert!(waiting(), "the refused request gave it back");
 }
 
-/// Whether a service says that it is ready, each time it is asked.
+/// Whether a service is ready, at each call.
 fn tokio_test_task<S: Service<Request<Body>>>(service: &mut S) -> impl FnMut() -> bool + '_ {
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
     move || service.poll_ready(&mut context).is_ready()
@@ -395,7 +394,7 @@ async fn a_grpc_client_is_refused_with_a_status_of_grpc() {
     assert_eq!(text(refused).await, "");
 }
 
-/// What a candidate's header says, over the layers before and after authentication.
+/// The candidate header of an answer through the layers before and after authentication.
 async fn candidate_of(
     next: &str,
     asked: usize,
@@ -428,13 +427,13 @@ async fn l_candidate_decides_beside_both_layers_and_lets_all_through() {
     let differs = format!("200 {by_user}");
     assert_eq!(told[..4], ["200 absent", &differs, &differs, &differs]);
     assert_eq!(told[4], "429 absent", "refused by both");
-    // One decision before authentication and one after it, of each request.
+    // Each request is decided once before authentication and once after it.
     assert_eq!(
         (report.verdicts.newly_denied, report.verdicts.agrees),
         (3, 7)
     );
 
-    // What differs before authentication is told though the layer behind has less left.
+    // A difference before authentication is shown even if the inner layer has less left.
     let by_address = "newly-denied;rule=\"L-IP\";limit=\"per-address\"";
     let (told, report) = candidate_of(&POLICY.replace("10/min", "1/min"), 3).await;
     let differs = format!("200 {by_address}");

@@ -1,4 +1,4 @@
-//! A login behind the guard.
+//! Logins behind the guard.
 
 use palisade::core::facts::DeviceFacts;
 use palisade::core::{FieldError, Id};
@@ -8,7 +8,7 @@ use tower::Layer;
 
 use super::*;
 
-/// The password is the body; the name stands in a header.
+/// A login with the password as its body and the name in a header.
 pub(super) fn login(password: &str) -> Request<Body> {
     let mut request = request("192.0.2.1", "/login").map(|_| Body::from(password.to_owned()));
     request
@@ -48,7 +48,7 @@ pub(super) fn verifies(reached: &Reached) -> impl Application + use<> {
     })
 }
 
-/// One to which every password is wrong, and which says so when it is let.
+/// An application to which every password is wrong, and which answers when it is told to.
 pub(super) fn verifies_slowly(reached: &Reached, let_go: &Arc<Notify>) -> impl Application + use<> {
     let (reached, let_go) = (reached.clone(), Arc::clone(let_go));
     tower::service_fn(move |_| {
@@ -83,7 +83,7 @@ async fn guesses_are_reported_and_the_blocked_ones_never_reach_the_application()
     assert_eq!(ask(&service, login("right")).await.status(), 200);
 }
 
-/// Named as this, with a wrong password.
+/// A wrong password for this name.
 fn guess(name: &str) -> Request<Body> {
     let mut request = login("wrong");
     let name = http::HeaderValue::from_bytes(name.as_bytes()).unwrap();
@@ -119,7 +119,8 @@ async fn a_login_that_does_not_say_who_tries_never_reaches_the_application() {
     assert_eq!(reached.count(), 0);
 }
 
-/// What an application answers to a wrong name, a wrong method or nonsense is no free guess.
+/// An application's answer to a wrong name, a wrong method or nonsense does not make the guess
+/// free.
 #[test]
 fn an_answer_that_is_no_success_is_a_failure_unless_nothing_was_verified() {
     let outcome = |status: u16| {

@@ -1,5 +1,4 @@
-//! One gate, whichever store its engine counts in: real servers, shared by two processes' worth
-//! of layers.
+//! One gate on every kind of store: real servers, shared by two services as by two processes.
 
 use palisade::tower::EdgeLayer;
 use tower::Layer;
@@ -21,7 +20,8 @@ by = ["ip"]
 rate = "5/h"
 "#;
 
-/// Five of 1,500 that two services are asked at once; each says what is left.
+/// Two services get 1,500 requests at once, of which five are admitted; each answer says what is
+/// left.
 async fn five_of_many(nodes: &Nodes) {
     let reached = Reached::default();
     let mut tasks = tokio::task::JoinSet::new();

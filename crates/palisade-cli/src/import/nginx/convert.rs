@@ -85,7 +85,8 @@ pub(super) fn limits(draft: &mut Draft, found: &Found) -> Result<(), Problem> {
     made.into_iter().try_for_each(|limit| draft.limit(limit))
 }
 
-/// Returns the routes of the server that limits something. Requests have no host here.
+/// Returns the routes of the one server that has limits. A second such server is reported: the
+/// policy cannot tell hosts apart, because imported routes name none.
 fn spots(draft: &mut Draft, found: &Found) -> Vec<Spot> {
     let limits_any = |locations: &[Location]| locations.iter().any(|one| !one.limits.is_empty());
     let mut servers = found

@@ -1,4 +1,4 @@
-//! F-BLOCKS: what a node has seen binds in an outage.
+//! F-BLOCKS: blocks and lockouts that a node has seen bind in an outage.
 
 use super::*;
 

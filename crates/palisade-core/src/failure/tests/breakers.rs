@@ -3,8 +3,8 @@
 use super::*;
 use crate::decision::Mode;
 
-/// Fails three calls at `at`, which opens the circuit, and lets it recover.
-/// Closed again exactly seven minutes later.
+/// Fails three calls at `at`, which opens the circuit, and lets it recover: it closes exactly
+/// seven minutes later.
 fn outage(at: u64) -> String {
     format!("{at}s down; {at}s call login; {at}s call login; {at}s call login; {at}s up;")
 }

@@ -36,7 +36,7 @@ fn select(request: Affected<'_>, outage: Outage) -> FallbackRule {
     FallbackPolicy::default().select(request, outage)
 }
 
-/// `"100/60s log, 2/1s burst 50"`, with the mode.
+/// Returns the cap in words, as in `"sliding-log 100/60s most 100"`, and the mode.
 fn cap_of(rule: FallbackRule) -> (String, Mode) {
     let FallbackRule::Local { cap, mode } = rule else {
         panic!("{rule:?} is no local cap");

@@ -26,7 +26,7 @@ const START: Micros = Micros(1_000_000 * SECOND);
 struct World {
     node: NodeModes,
     store: Result<u64, FailureKind>,
-    /// When a policy called the store, and how that went.
+    /// Calls of the store: when, by which policy, and with which result.
     calls: Vec<(Micros, Policy, Result<u64, FailureKind>)>,
     /// Calls and probes that failed while the circuit was closed.
     failures: Vec<(Micros, Policy)>,
@@ -238,7 +238,8 @@ fn flow_and_op(text: &str) -> (Flow, Attempt) {
     }
 }
 
-/// Letters name an account, digits a prefix; `ua2`, `fp3` and `trusted` as they say.
+/// Letters name an account, digits an address prefix, `ua2` a user agent, `fp3` a fingerprint;
+/// `trusted` is a trusted session.
 fn keys(words: &[&str]) -> DegradedKeys {
     let digest = |word: &str| {
         let bytes = word

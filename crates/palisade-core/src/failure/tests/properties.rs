@@ -14,7 +14,7 @@ enum Act {
     Down,
     /// Three requests in a row: enough to trip a breaker.
     Burst(Ask),
-    /// A short outage that trips one, then time to recover and a little more.
+    /// A short outage that trips a breaker, then time to recover and a little more.
     Outage(Ask, u64),
     Ask(Ask),
     Limits,
@@ -48,7 +48,7 @@ fn flow() -> impl Strategy<Value = Flow> {
     proptest::sample::select(FLOWS.to_vec())
 }
 
-/// Mostly of one flow, so that its breaker trips again and again.
+/// Requests mostly of one flow, so that its breaker trips again and again.
 fn ask(mostly: Flow) -> impl Strategy<Value = Ask> {
     let stored = prop_oneof![
         8 => Just(None),
@@ -99,7 +99,7 @@ fn acts() -> impl Strategy<Value = Vec<(u64, Act)>> {
     })
 }
 
-/// One guard answer with what was asked.
+/// One guard operation with its instant and its answer.
 type Answered = (Micros, Ask, Decision);
 
 fn run(acts: &[(u64, Act)]) -> (World, Vec<Answered>) {
@@ -139,7 +139,7 @@ fn answer(world: &mut World, ask: Ask, now: Micros, answers: &mut Vec<Answered>)
     answers.push((now, ask, decision));
 }
 
-/// Never more than the cap in any window, for the instants of one key.
+/// Whether the instants of one key never exceed the cap in any window.
 fn within(cap: Cap, times: &[Micros]) -> bool {
     times
         .windows(cap.count + 1)
@@ -192,7 +192,7 @@ fn times_of(world: &World, policy: Policy, wanted: Event) -> Vec<Micros> {
         .collect()
 }
 
-/// From each opening to the closing that follows it, or to the end of time.
+/// Spans from each opening to the closing that follows it, or to the end of time.
 fn open_spans(world: &World, policy: Policy) -> Vec<(Micros, Micros)> {
     let closings = times_of(world, policy, Event::Closed);
     times_of(world, policy, Event::Opened)
@@ -202,7 +202,8 @@ fn open_spans(world: &World, policy: Policy) -> Vec<(Micros, Micros)> {
         .collect()
 }
 
-/// At least seven minutes open, and no call meanwhile.
+/// Checks that the circuit stays open for at least seven minutes (limits: 20 seconds), without a
+/// call meanwhile.
 fn check_no_flapping(world: &World, policy: Policy) {
     let dwell = match policy {
         Policy::Limits => 20 * SECOND,
@@ -340,7 +341,7 @@ proptest! {
         prop_assert!(answers.iter().map(|a| &a.2).eq(again.iter().map(|a| &a.2)));
     }
 
-    /// With hardly any counters, so that most keys share the overflow.
+    /// Runs with hardly any counters, so that most keys share the overflow.
     #[test]
     fn f_caps_hold_and_memory_is_bounded_when_keys_overflow(
         keys_max in 0..4_usize,
@@ -371,7 +372,7 @@ proptest! {
         }
     }
 
-    /// Out-of-order instants, as several threads produce them, free nothing.
+    /// Instants out of order, as several threads produce them, do not loosen the caps.
     #[test]
     fn f_caps_hold_when_instants_arrive_out_of_order(
         jitter in proptest::collection::vec(0..20 * MINUTE, 1..80),

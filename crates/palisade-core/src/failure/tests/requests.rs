@@ -1,4 +1,4 @@
-//! failure.md §3: what a guard operation gets.
+//! failure.md §3: answers to guard operations.
 
 use super::*;
 
@@ -27,7 +27,7 @@ fn f_closed_uses_up_no_cap() {
     );
 }
 
-/// The case that the policy tests run end to end, at this level.
+/// The outage of the policy tests, which run it end to end, played on the state machines alone.
 #[test]
 fn f_degraded_login_from_outage_to_recovery() {
     World::play(
@@ -175,7 +175,7 @@ fn f_bounded_fail_open_has_the_same_caps() {
     }
     let over = ask(&mut guard, "ua1", PolicyMode::Normal, START);
     assert_eq!(over, "hard_block fail_open http429 F-DEGRADED L2 60s by=K2");
-    // The same counters once the circuit is open.
+    // The open circuit goes on with the same counters.
     let over = ask(&mut guard, "ua1", PolicyMode::Degraded, START);
     assert_eq!(over, "hard_block degraded http429 F-DEGRADED L2 60s by=K2");
 }

@@ -58,7 +58,7 @@ fn f_stall_a_long_stall_counts_once_per_deadline() {
             world.node.on_failure(Policy::Login, permit, kind, now);
         }
         if world.node.circuit(Policy::Login) == Circuit::Open {
-            // Known at 100 ms, 200 ms (of a call made at 100 ms) and 300 ms.
+            // Failures count at 100 ms, at 200 ms (of a call made at 100 ms) and at 300 ms.
             assert_eq!(tick, 30);
             return;
         }

@@ -14,33 +14,35 @@ use super::unknown::UnknownOutcomes;
 use crate::guard::ladder::{Issuer, KeyState};
 use crate::guard::policy::{FlowPolicy, GuardPolicy, HISTORY_MAX, MICRO_CAP_MAX};
 
-/// 2 added pending attempts. 3 is 2 with an answer that older readers have no code for: the new
-/// number makes them leave the record alone instead of taking it for a broken one (F-VERSION). 4
-/// adds unknown outcomes, and is written only while there are any.
+/// Newest version of the encoding. Version 2 added pending attempts. Version 3 is version 2 with
+/// an answer for which older readers have no code: the new number makes them leave the record
+/// alone, instead of taking it for a corrupt one (F-VERSION). Version 4 adds unknown outcomes, and
+/// is written only while there are any.
 const VERSION: u8 = 4;
 /// Version of a record with an answer that readers of version 2 have no code for.
 const VERSION_CAPTCHA: u8 = 3;
 /// Version of a record that every reader of pending attempts can read.
 const VERSION_PENDING: u8 = 2;
 
-/// Devices known to the account, or asserted by the host to be.
+/// Most devices known to the account, or asserted by the host to be.
 pub const FAMILIAR_MAX: usize = 10;
-/// Other devices with an entry. They have places of their own: if they shared places with known
-/// devices, a stranger's answers would tell how many devices the account knows (A-UNIFORM).
+/// Most other devices with an entry. They have places of their own: if they shared places with
+/// known devices, a stranger's answers would reveal how many devices the account knows
+/// (A-UNIFORM).
 pub const STRANGERS_MAX: usize = 10;
-/// Session hashes of an account.
+/// Most session hashes of an account.
 pub const SESSIONS_MAX: usize = 20;
-/// SOFT blocks that are remembered, half of them for known devices and half for others.
+/// Most SOFT blocks that are remembered, half of them for known devices and half for others.
 const SOFT_ISSUES_MAX: usize = 2 * HISTORY_MAX;
-/// Lifetime of a stranger's entry without anything in it.
+/// Time for which a stranger's entry is kept although it is empty.
 const STRANGER_IDLE: u64 = DAY;
 
-/// Whether a device's entry is one of a familiar device.
+/// Whether the account is familiar with a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kin {
-    /// Known by a success, or asserted by the host.
+    /// The device is known by a success, or the host asserts it.
     Familiar,
-    /// Neither.
+    /// Any other device.
     Stranger,
 }
 
@@ -49,11 +51,11 @@ pub enum Kin {
 pub struct DeviceEntry {
     pub(in crate::guard) id: Digest,
     pub(in crate::guard) kin: Kin,
-    /// A success proved it.
+    /// True if a success proved the device.
     pub(in crate::guard) known: bool,
     pub(in crate::guard) last_seen: Micros,
     pub(in crate::guard) key: KeyState,
-    /// Its failures while it was known, for the micro-cap; oldest first.
+    /// Failures of the device while it was known, for the micro-cap; oldest first.
     pub(in crate::guard) failures: Vec<Micros>,
 }
 
@@ -64,7 +66,7 @@ impl DeviceEntry {
         self.id
     }
 
-    /// True if a success proved it.
+    /// True if a success proved the device.
     #[must_use]
     pub const fn is_known(&self) -> bool {
         self.known
@@ -101,7 +103,7 @@ pub(in crate::guard) struct LastFailure {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Account {
     pub(in crate::guard) touched: Micros,
-    /// K4.
+    /// Score and block of the account (K4).
     pub(in crate::guard) key: KeyState,
     pub(in crate::guard) devices: Vec<DeviceEntry>,
     sessions: Vec<Session>,
@@ -116,7 +118,7 @@ pub struct Account {
     /// Largest metric of the rotation under way that was counted as an episode, at most its
     /// threshold; 0 without one. The next rotation counts once the metric has fallen below it.
     pub(in crate::guard) rotating: u8,
-    /// When rotations were met (G-ROTATION-REPEAT).
+    /// Instants at which rotations were found (G-ROTATION-REPEAT).
     pub(in crate::guard) episodes: Vec<Micros>,
     pub(in crate::guard) once: Once,
     /// Attempts that were let through and whose outcome is still pending.
@@ -190,8 +192,8 @@ impl Account {
         std::mem::take(&mut self.sessions).len()
     }
 
-    /// The entry of a device, made if there is a place for it. A stranger takes
-    /// only the place of another without a running block.
+    /// The entry of a device, created if there is room for it. A stranger takes only the place of
+    /// another stranger without a running block.
     pub(in crate::guard) fn enter(
         &mut self,
         who: &Rotating,
@@ -202,12 +204,14 @@ impl Account {
         let index = match found {
             Some(index) if kin == Kin::Stranger || self.devices[index].kin == kin => index,
             Some(index) => {
+                // A stranger that has become familiar moves to a place of its new kind.
                 let entry = self.devices.remove(index);
                 self.admit(DeviceEntry { kin, ..entry }, now)?
             }
             None => self.admit(DeviceEntry::new(who.current, kin, now), now)?,
         };
         let entry = self.devices.get_mut(index)?;
+        // After a rotation of the secret, the entry continues under the new digest.
         entry.id = who.current;
         entry.last_seen = now;
         Some(entry)
@@ -233,6 +237,7 @@ impl Account {
             .iter()
             .enumerate()
             .filter(|(_, d)| d.kin == kin && (kin == Kin::Familiar || !blocked(d)))
+            // Devices with a block, and those that a success proved, are dropped last.
             .min_by_key(|(_, d)| (blocked(d), d.known, d.last_seen))
             .map(|(index, _)| index)
     }
@@ -289,7 +294,7 @@ impl Account {
         }
     }
 
-    /// Ends the rotation's episode if the metric has fallen below it.
+    /// Ends the rotation's episode if the metric has fallen below the value that was counted.
     pub(in crate::guard) fn end_rotation_below(&mut self, live: usize) {
         if live < usize::from(self.rotating) {
             self.rotating = 0;
@@ -342,6 +347,8 @@ impl Account {
     /// The record's bytes.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
+        // The oldest version that can hold the record: nodes of older versions can then still read
+        // it.
         let version = if !self.unknown.is_empty() {
             VERSION
         } else if self.once.names(Rule::A_CAPTCHA) {
@@ -372,6 +379,8 @@ impl Account {
         writer.times(&self.episodes);
         self.once.encode(&mut writer);
         self.pending.encode(&mut writer);
+        // The issuers stand apart from their blocks: version 1 has none, and its fields keep their
+        // places.
         let familiar = |soft: &SoftIssue| soft.issuer == Issuer::Familiar;
         writer.list(&self.soft_blocks, |w, soft| {
             w.byte(u8::from(familiar(soft)))
@@ -526,7 +535,7 @@ impl DeviceEntry {
 
 #[cfg(test)]
 impl Account {
-    /// Every list as long as it can get.
+    /// An account whose lists are all as long as they can get.
     pub(in crate::guard) fn full(familiar: usize, strangers: usize, sessions: usize) -> Self {
         use super::bounds::{FAR_OFF, full_key, full_once, full_set, full_watch};
         let device = |kin| DeviceEntry {

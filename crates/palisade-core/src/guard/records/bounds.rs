@@ -1,4 +1,4 @@
-//! The largest record that any input can lead to, built field by field.
+//! The largest records that any input can lead to, built field by field.
 
 use crate::decision::{Challenge, KeyKind, Level, Outcome};
 use crate::key::{Digest, Rotating};
@@ -14,7 +14,7 @@ use crate::guard::aggregate::{Answer, Candidate, REASONS_MAX};
 use crate::guard::ladder::{Block, Class, Issuer, KeyState, Remembered};
 use crate::guard::policy::{FINGERPRINTS_MAX, SET_MAX};
 
-/// As far from the record's own instant as an instant can be.
+/// An instant as far from the record's own as an instant can be.
 pub(super) const FAR_OFF: Micros = Micros(u64::MAX);
 
 pub(super) fn full_key() -> KeyState {
@@ -58,7 +58,7 @@ fn who(n: u128) -> Rotating {
     }
 }
 
-/// A week of waiting: the longest ladder step that a policy may have.
+/// A week in seconds: the longest step of a ladder that a policy may have.
 const WEEK_SECONDS: u64 = 7 * 86_400;
 
 pub(super) fn full_once() -> Once {

@@ -9,9 +9,9 @@ use crate::guard::policy::{BUDGET_MAX, BudgetPolicy};
 /// The effect of a counted failure on the budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Counted {
-    /// Nothing to answer beyond what an active budget says.
+    /// The failure needs no answer but that of an active budget.
     Plain,
-    /// The crossing of the threshold was put off once (G-RECOVERY).
+    /// The failure met the threshold, and activation was put off once (G-RECOVERY).
     Recovered,
 }
 
@@ -20,16 +20,17 @@ pub enum Counted {
 pub struct Budget {
     /// Eligible failures while no epoch is fixed, oldest first.
     times: Vec<Micros>,
-    /// Start of the epoch, once the threshold was crossed.
+    /// Start of the epoch, once the threshold has been met.
     epoch: Option<Micros>,
-    /// The crossing was put off; the next eligible failure makes it.
+    /// True if activation was put off once (G-RECOVERY): the next eligible failure activates the
+    /// budget.
     held: bool,
     /// When the budget last answered.
     answered: Option<Micros>,
 }
 
 impl Budget {
-    /// True from the crossing to the end of the epoch.
+    /// True from activation to the end of the epoch.
     #[must_use]
     pub fn is_active(&self, policy: &BudgetPolicy, now: Micros) -> bool {
         self.epoch
@@ -42,13 +43,13 @@ impl Budget {
         self.epoch.map(|start| start.plus(policy.epoch))
     }
 
-    /// Eligible failures that are kept.
+    /// Number of eligible failures that are kept.
     #[must_use]
     pub fn count(&self) -> usize {
         self.times.len()
     }
 
-    /// True if it is active and its cooldown is over.
+    /// True if the budget is active and its cooldown is over.
     #[must_use]
     pub fn may_answer(&self, policy: &BudgetPolicy, now: Micros) -> bool {
         let cool = self
@@ -62,7 +63,7 @@ impl Budget {
         self.answered = Some(now);
     }
 
-    /// Counts an eligible failure. With `recovers`, the device may put the crossing off.
+    /// Counts an eligible failure. With `recovers`, the device may put activation off once.
     pub(in crate::guard) fn add(
         &mut self,
         policy: &BudgetPolicy,
@@ -76,7 +77,7 @@ impl Budget {
         self.prune(policy, now);
         let threshold = policy.threshold as usize;
         if self.times.len() < threshold {
-            // The count has fallen since a crossing was put off: the next crossing is a new one.
+            // The count has fallen since activation was put off: it may be put off again.
             self.held = false;
             self.times.push(now);
         }
@@ -87,13 +88,14 @@ impl Budget {
             self.held = true;
             return Counted::Recovered;
         }
+        // The day began with the first failure counted, not with the one that met the threshold.
         self.epoch = self.times.first().copied();
         self.times.clear();
         self.held = false;
         Counted::Plain
     }
 
-    /// Drops what is over: an epoch with everything in it, failures a day old.
+    /// Removes an epoch that has ended, with everything in it, and failures older than an epoch.
     pub(in crate::guard) fn prune(&mut self, policy: &BudgetPolicy, now: Micros) {
         if self.epoch.is_some() && !self.is_active(policy, now) {
             self.epoch = None;

@@ -18,20 +18,22 @@ use crate::guard::policy::SET_MAX;
 /// A record that cannot be used as it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
-    /// Its bytes make no sense (F-CORRUPT).
+    /// The bytes make no sense (F-CORRUPT).
     #[error("the record is corrupt")]
     Corrupt,
-    /// A newer version wrote it (F-VERSION).
+    /// A newer version wrote the record (F-VERSION).
     #[error("the record was written by a newer version; upgrade this node")]
     NewerVersion,
 }
 
 type Read<T> = Result<T, DecodeError>;
 
+/// Largest distance of most instants from the record's own: with a sign, six groups of seven bits.
 const NEAR: u64 = (1 << 41) - 1;
+/// Largest distance for sessions and known devices: with a sign, seven groups of seven bits.
 const FAR: u64 = (1 << 48) - 1;
 
-/// Rules that records name. A code is never reused.
+/// Rules that records name, by code. A code is never reused.
 const RULES: [(u8, Rule); 17] = [
     (1, Rule::G_THRESHOLD),
     (2, Rule::G_BUDGET),
@@ -52,6 +54,7 @@ const RULES: [(u8, Rule); 17] = [
     (17, Rule::A_CAPTCHA),
 ];
 
+/// Records name a key by its position here: append only.
 const KEYS: [KeyKind; 7] = [
     KeyKind::Prefix,
     KeyKind::PrefixAgent,
@@ -62,6 +65,7 @@ const KEYS: [KeyKind; 7] = [
     KeyKind::Lockout,
 ];
 
+/// Records name an outcome by its position here.
 const OUTCOMES: [Outcome; 4] = [
     Outcome::Allow,
     Outcome::SoftBlock,
@@ -128,6 +132,7 @@ impl Writer {
     fn instant(&mut self, at: Micros, reach: u64) {
         let past = self.base.since(at).min(reach);
         let ahead = at.since(self.base).min(reach);
+        // The sign is the lowest bit, so that small distances take few bytes.
         self.number(if past > 0 { past << 1 | 1 } else { ahead << 1 });
     }
 
@@ -219,6 +224,7 @@ impl Writer {
             Some(Challenge::OutOfBand) => 2,
         };
         self.byte(challenge << 2 | index_of(&OUTCOMES, &answer.outcome));
+        // 0 stands for no delay, so delays are one more.
         self.number(answer.delay_ms.map_or(0, |ms| u64::from(ms) + 1));
         self.byte(level_code(answer.level));
         if answer.outcome != Outcome::Allow {
@@ -237,7 +243,7 @@ impl Writer {
     }
 }
 
-/// The bits of up to eight flags, the first one lowest.
+/// Packs up to eight flags into a byte, the first one lowest.
 pub(crate) fn pack(flags: &[bool]) -> u8 {
     flags
         .iter()
@@ -298,6 +304,7 @@ impl<'a> Reader<'a> {
 
     pub(crate) fn number(&mut self) -> Read<u64> {
         let mut value = 0_u64;
+        // Nine groups of seven bits: a longer number was not written by us.
         for shift in (0..63).step_by(7) {
             let byte = self.byte()?;
             value |= u64::from(byte & 0x7f) << shift;
@@ -400,6 +407,7 @@ impl<'a> Reader<'a> {
     pub(crate) fn key_state(&mut self) -> Read<KeyState> {
         let flags = self.byte()?;
         let has = |bit: u8| flags & (1 << bit) != 0;
+        // No version that is read here sets the other two bits.
         if flags >= 1 << 6 {
             return Err(DecodeError::Corrupt);
         }

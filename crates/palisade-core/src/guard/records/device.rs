@@ -22,9 +22,9 @@ pub struct Device {
     window: u64,
     /// Prefixes of that window, in the order of their last sight.
     prefixes: Vec<Short>,
-    /// The threshold was met in that window.
+    /// True if the threshold was met in that window.
     met: bool,
-    /// It was met in the window before.
+    /// True if the threshold was met in the window before.
     met_before: bool,
     watch: Watch,
 }
@@ -34,7 +34,7 @@ pub struct Device {
 pub(in crate::guard) struct Spread {
     /// Position of the metric against its threshold; `Below` for a prefix seen before.
     pub(in crate::guard) reach: Reach,
-    /// The window before met the threshold as well.
+    /// True if the threshold was met in the window before as well.
     pub(in crate::guard) confirmed: bool,
 }
 
@@ -49,8 +49,8 @@ impl Device {
         self.roll(policy.dilution.window, now);
         let judge = match confidence {
             Confidence::Low => Reach::of,
-            // One window must confirm another. `Reach::of` uses up its flag in the first of them,
-            // so that the second would never count as met.
+            // Here one window must confirm another. `Reach::of` uses up its flag in the first of
+            // them, so the second would never count as met.
             Confidence::Medium | Confidence::High => Reach::hovering,
         };
         let reach = if self.sight(prefix) {
@@ -78,13 +78,14 @@ impl Device {
         if window == self.window {
             return;
         }
+        // Only the window directly before counts.
         self.met_before = self.met && self.window.checked_add(1) == Some(window);
         self.met = false;
         self.prefixes.clear();
         self.window = window;
     }
 
-    /// Notes a sight of the prefix; true if the prefix is new in this window.
+    /// Notes that the prefix was seen; true if it is new in this window.
     fn sight(&mut self, prefix: &Rotating) -> bool {
         let before = self.prefixes.len();
         self.prefixes.retain(|seen| !seen.is(prefix));
@@ -96,7 +97,7 @@ impl Device {
         new
     }
 
-    /// Takes a prefix out: a success there shows that it is no dilution.
+    /// Removes a prefix: a success there shows that it is no dilution.
     pub(in crate::guard) fn leave(&mut self, prefix: &Rotating) -> bool {
         let before = self.prefixes.len();
         self.prefixes.retain(|seen| !seen.is(prefix));
@@ -144,6 +145,7 @@ impl Device {
     pub fn encode(&self) -> Vec<u8> {
         let mut writer = Writer::new(VERSION, self.touched);
         writer.byte(pack(&[self.met, self.met_before]));
+        // Readers take 63 bits.
         writer.number(self.window & (u64::MAX >> 1));
         writer.list(&self.prefixes, |w, prefix| w.short(*prefix));
         writer.watch(self.watch);

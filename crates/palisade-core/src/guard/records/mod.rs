@@ -1,5 +1,5 @@
-//! The three aggregates of a flow (account, network, device) and what they are made
-//! of. Each is small, bounded and versioned; a store replaces it by compare-and-swap.
+//! The three records of a flow (account, network, device) and their parts. Each is small, bounded
+//! and versioned; a store replaces it by compare-and-swap.
 
 pub mod account;
 #[cfg(test)]
@@ -23,12 +23,12 @@ pub use network::Network;
 /// default one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Records {
-    /// The account's.
+    /// Record of the account.
     pub account: Account,
-    /// The network's.
+    /// Record of the network.
     pub network: Network,
-    /// The device's; not read if the fingerprint is missing.
+    /// Record of the device; not read if the fingerprint is missing.
     pub device: Device,
-    /// The lockout's; not read without a username.
+    /// Record of the lockout; not read without a username.
     pub lockout: Lockout,
 }

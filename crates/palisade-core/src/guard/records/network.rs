@@ -12,9 +12,9 @@ use crate::guard::policy::{CHANGES_MAX, CorrelationPolicy, FINGERPRINTS_MAX, Gua
 
 const VERSION: u8 = 1;
 
-/// User agents with an entry (K2).
+/// Most user agents with an entry (K2).
 pub const AGENTS_MAX: usize = 32;
-/// Time for which a user agent without anything in its entry is kept.
+/// Time for which a user agent's entry is kept although it is empty.
 const AGENT_IDLE: u64 = DAY;
 
 /// One user agent on the prefix (K2).
@@ -23,9 +23,9 @@ pub struct Agent {
     pub(in crate::guard) id: Short,
     pub(in crate::guard) last_seen: Micros,
     pub(in crate::guard) key: KeyState,
-    /// The last unknown fingerprint seen here.
+    /// The last unknown fingerprint seen with this user agent.
     last: Option<Short>,
-    /// Arrivals of another fingerprint than the last one; oldest first.
+    /// Fingerprints that followed a different one, oldest first.
     changes: Vec<(Short, Micros)>,
     watch: Watch,
 }
@@ -43,7 +43,7 @@ pub struct Visitor {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Network {
     pub(in crate::guard) touched: Micros,
-    /// K1.
+    /// Score and block of the prefix (K1).
     pub(in crate::guard) key: KeyState,
     pub(in crate::guard) agents: Vec<Agent>,
     pub(in crate::guard) visitors: Vec<Visitor>,
@@ -77,14 +77,15 @@ impl Network {
             .filter(|block| block.until > now && block.class == Class::Hard)
     }
 
-    /// The user agent's entry, created if need be. If there is no room, the entry that is idle
-    /// longest leaves, one under a running block last.
+    /// The user agent's entry, created if need be. If there is no room, the entry that has been
+    /// idle longest is dropped, one under a running block last.
     pub(in crate::guard) fn enter_agent(
         &mut self,
         user_agent: &Rotating,
         now: Micros,
     ) -> &mut Agent {
         let found = self.agents.iter().position(|a| a.id.is(user_agent));
+        // Taken out of the list first, so that making room cannot drop it.
         let mut agent = match found {
             Some(index) => self.agents.remove(index),
             None => Agent::new(Short::of(user_agent.current)),
@@ -99,6 +100,7 @@ impl Network {
                 self.agents.remove(victim);
             }
         }
+        // As if the idle entry had been dropped: the next fingerprint is no change.
         if now.since(agent.last_seen) >= AGENT_IDLE {
             agent.last = None;
         }
@@ -109,8 +111,8 @@ impl Network {
         &mut self.agents[index]
     }
 
-    /// Notes an unknown fingerprint. False if too many new ones came lately: this one gets no entry
-    /// (G-EPHEMERAL).
+    /// Notes an unknown fingerprint; false if too many new ones came lately, so that it gets no
+    /// entry (G-EPHEMERAL).
     pub(in crate::guard) fn visit(
         &mut self,
         policy: &CorrelationPolicy,
@@ -118,6 +120,7 @@ impl Network {
         now: Micros,
     ) -> bool {
         self.prune_visitors(policy, now);
+        // The entry may have been named under the previous secret: write it under the current one.
         if let Some(visitor) = self.visitors.iter_mut().find(|v| v.id.is(fingerprint)) {
             visitor.id = Short::of(fingerprint.current);
             visitor.last = now;
@@ -131,7 +134,8 @@ impl Network {
         self.enter_visitor(fingerprint, now).is_some()
     }
 
-    /// The fingerprint's entry, created if an entry without a running block can leave.
+    /// The fingerprint's entry, created if there is room or an entry without a running block to
+    /// drop.
     pub(in crate::guard) fn enter_visitor(
         &mut self,
         fingerprint: &Rotating,
@@ -171,7 +175,7 @@ impl Network {
         Some(())
     }
 
-    /// Takes an account and a device out of the sets.
+    /// Removes an account and a device from the sets.
     pub(in crate::guard) fn leave(
         &mut self,
         account: &Rotating,
@@ -184,6 +188,7 @@ impl Network {
             }
             let before = self.visitors.len();
             self.visitors
+                // A block stays: it has an end of its own.
                 .retain(|visitor| visitor.block.is_some() || !visitor.id.is(fingerprint));
             changed |= self.visitors.len() != before;
         }
@@ -295,8 +300,8 @@ impl Agent {
         }
     }
 
-    /// Notes an unknown fingerprint; `Below` unless it differs from the last one and there were
-    /// enough such changes (G-CHURN).
+    /// Notes an unknown fingerprint. The result is `Below` unless the fingerprint differs from the
+    /// last one and there have been enough such changes (G-CHURN).
     pub(in crate::guard) fn see(
         &mut self,
         policy: &CorrelationPolicy,
@@ -405,8 +410,8 @@ impl Visitor {
 
 #[cfg(test)]
 impl Network {
-    /// Every list as long as it can get: login and OTP fill agents and sets, the heavy API fills
-    /// the remembered requests; this one record has all of them.
+    /// A network whose lists are all as long as they can get: login and OTP fill agents and sets,
+    /// the heavy API fills the remembered requests; this one record has all of them.
     pub(in crate::guard) fn full(agents: usize, visitors: usize) -> Self {
         use super::bounds::{FAR_OFF, full_key, full_once, full_set, full_watch};
         let key = full_key();

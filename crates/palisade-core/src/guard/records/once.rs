@@ -1,4 +1,4 @@
-//! Requests already applied, with their answers (G-ONCE).
+//! Requests that were applied already, with their answers (G-ONCE).
 
 use crate::key::Rotating;
 use crate::rule::Rule;
@@ -8,7 +8,7 @@ use super::codec::{DecodeError, Reader, Writer};
 use super::sets::Short;
 use crate::guard::aggregate::Answer;
 
-/// Requests that a record remembers.
+/// Most requests that a record remembers.
 pub const ONCE_MAX: usize = 8;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,7 +23,7 @@ struct Applied {
 pub struct Once(Vec<Applied>);
 
 impl Once {
-    /// The answer that this request got, if it was applied less than `window` ago.
+    /// The answer to this request, if it was applied less than `window` ago.
     #[must_use]
     pub fn answer(&self, request: &Rotating, window: u64, now: Micros) -> Option<&Answer> {
         self.0

@@ -6,17 +6,17 @@ use crate::time::Micros;
 use super::codec::{DecodeError, Reader, Writer};
 use super::sets::Short;
 
-/// Pending attempts that an account keeps.
+/// Most pending attempts that an account keeps.
 pub const PENDING_MAX: usize = 16;
 
 /// The failure that a pending attempt counts as until its outcome is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Weight {
-    /// A known device's failure: on that device (K5).
+    /// A failure of a known device: counts on that device (K5).
     Known,
-    /// Another device's: on the account (K4).
+    /// A failure of another device: counts on the account (K4).
     New,
-    /// A failure without a fingerprint: on the account (K4).
+    /// A failure without a fingerprint: counts on the account (K4).
     Missing,
 }
 
@@ -27,7 +27,7 @@ pub struct Pending {
     /// The device; `None` if its fingerprint is missing.
     pub(in crate::guard) device: Option<Short>,
     pub(in crate::guard) weight: Weight,
-    /// When it was let through.
+    /// When the attempt was let through.
     pub(in crate::guard) since: Micros,
 }
 
@@ -46,14 +46,14 @@ impl Pending {
 pub struct PendingAttempts(Vec<Pending>);
 
 impl PendingAttempts {
-    /// Attempts that may still end with an outcome.
+    /// Attempts whose outcome may still come.
     pub(in crate::guard) fn live(&self, ttl: u64, now: Micros) -> impl Iterator<Item = &Pending> {
         let lives = move |pending: &&Pending| now.since(pending.since) < ttl;
         self.0.iter().filter(lives)
     }
 
-    /// Opens an attempt, unless the same request has one under way already. Attempts that are over
-    /// take up no place.
+    /// Opens an attempt, unless the same request has one already or there is no room. Attempts
+    /// past their time are removed first.
     pub(in crate::guard) fn open(&mut self, request: &Rotating, attempt: Pending, ttl: u64) {
         self.prune(ttl, attempt.since);
         if self.0.len() < PENDING_MAX && !self.0.iter().any(|kept| kept.id.is(request)) {
@@ -61,8 +61,8 @@ impl PendingAttempts {
         }
     }
 
-    /// Ends the attempt of the same request, else the oldest one of the same device that has not
-    /// ended by itself: an outcome says nothing about an attempt whose time is over.
+    /// Ends the attempt of the same request, else the oldest attempt of the same device that is
+    /// not past its time: an outcome says nothing about an attempt past its time.
     pub(in crate::guard) fn end(
         &mut self,
         request: Option<&Rotating>,

@@ -6,7 +6,7 @@ use crate::time::Micros;
 
 use crate::guard::policy::SET_MAX;
 
-/// The first half of a keyed digest: enough to tell a few members apart.
+/// First half of a keyed digest: enough to tell a few members apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Short(pub u64);
 
@@ -89,6 +89,8 @@ impl SlidingSet {
         let place = self.0.iter().position(|member| member.who.is(who));
         let before = place.map(|index| self.0.remove(index));
         if self.0.len() >= SET_MAX {
+            // The members are in the order of their last sight: the first was not seen for
+            // longest.
             self.0.remove(0);
         }
         self.0.push(Member {
@@ -102,7 +104,7 @@ impl SlidingSet {
         }
     }
 
-    /// Takes a member out.
+    /// Removes a member; true if it was there.
     pub(in crate::guard) fn remove(&mut self, who: &Rotating) -> bool {
         let before = self.0.len();
         self.0.retain(|member| !member.who.is(who));
@@ -110,20 +112,20 @@ impl SlidingSet {
     }
 }
 
-/// The flag that is left when a metric first arrives at one below its threshold.
+/// Flag that a metric has reached one below its threshold, with the instant; unset if it has not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Watch(pub(in crate::guard) Option<Micros>);
 
 impl Watch {
-    /// Notes that a new member has brought the metric to one below its threshold.
-    /// True on the second arrival in time, which uses the flag up.
+    /// Notes that a new member has brought the metric to one below its threshold. True the second
+    /// time within `window`, which uses the flag up.
     pub(in crate::guard) fn arrive(&mut self, window: u64, now: Micros) -> bool {
         let second = self.0.is_some_and(|first| now.since(first) < window);
         self.0 = if second { None } else { Some(now) };
         second
     }
 
-    /// Like [`Watch::arrive`], but leaves the flag armed for its time, so that each further arrival
+    /// Like [`Watch::arrive`], but leaves the flag set for its time, so that each further arrival
     /// within it counts. For rules that need two windows in a row.
     pub(in crate::guard) fn hover(&mut self, window: u64, now: Micros) -> bool {
         let armed = self.0.is_some_and(|first| now.since(first) < window);

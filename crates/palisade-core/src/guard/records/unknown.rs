@@ -9,7 +9,7 @@ const FREE: usize = 2;
 /// Time for which an unknown outcome is remembered.
 const WINDOW: u64 = 10 * MINUTE;
 
-/// Times of the last unknown outcomes, oldest first; at most as many as do not count.
+/// Instants of the last unknown outcomes, oldest first, at most `FREE` of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UnknownOutcomes(Vec<Micros>);
 

@@ -12,7 +12,7 @@ use crate::guard::policy::{CorrelationPolicy, GuardPolicy};
 use crate::guard::records::Network;
 use crate::guard::signals::Signals;
 
-/// Which of a hit's counters are over their limit, this hit included.
+/// Counters of a hit that are over their limit, this hit included.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ApiReadings {
     /// K2.
@@ -23,12 +23,12 @@ pub struct ApiReadings {
     pub severe_exceeded: bool,
 }
 
-/// The result of one hit.
+/// Result of one hit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ApiEvaluation {
-    /// The network record after it.
+    /// The network record after the hit.
     pub network: Network,
-    /// Whether it must be written.
+    /// Whether the record must be written.
     pub changed: bool,
     /// The answer.
     pub answer: Answer,
@@ -36,7 +36,7 @@ pub struct ApiEvaluation {
     pub issued: Vec<Candidate>,
 }
 
-/// The answer that the same hit got before (G-ONCE); it is not counted again.
+/// The answer that the same hit was given before (G-ONCE); the hit is not counted again.
 #[must_use]
 pub fn replayed_hit(
     policy: &GuardPolicy,
@@ -174,6 +174,7 @@ impl Hit<'_> {
         if placed {
             self.issued.push(candidate);
         }
+        // If an older block stays, it answers for itself: see `active_hard` and `running_soft`.
         let fresh = placed || self.issued.iter().any(|issued| issued.key == key);
         if fresh && self.is_bound(key) {
             self.candidates.push(candidate);

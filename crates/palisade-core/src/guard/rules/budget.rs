@@ -1,4 +1,4 @@
-//! G-BUDGET: slow guessing over a day is noticed.
+//! G-BUDGET: notices slow guessing over a day.
 
 use crate::decision::Outcome;
 use crate::facts::{Attempt, Confidence};
@@ -31,8 +31,9 @@ pub(in crate::guard) fn count(command: &mut Command<'_>) {
     command.counted = command.account.budget.add(budget, recovers, command.now);
 }
 
-/// G-BUDGET-ELIGIBLE: a login budget counts what scored the account or had no
-/// fingerprint; a known device's failures from the ninth in a day on.
+/// G-BUDGET-ELIGIBLE: whether the failure counts in the budget. A login budget counts failures
+/// that scored the account or had no fingerprint, and those of a known device from the ninth in a
+/// day on.
 fn is_eligible(command: &mut Command<'_>) -> bool {
     let (budget, now) = (&command.flow.budget, command.now);
     let familiar = command.fingerprint.filter(|_| command.known);

@@ -5,9 +5,9 @@ use crate::facts::Confidence;
 use crate::guard::command::Command;
 use crate::rule::Rule;
 
-/// G-DILUTION: one fingerprint on six prefixes within a ten-minute window. LOW, which
-/// many devices share: HARD on prefix and user agent (K2). Stronger: HARD on the
-/// device, once the window before met it too.
+/// G-DILUTION: one fingerprint on six prefixes within a ten-minute window. A LOW fingerprint,
+/// which many devices share, leads to HARD on prefix and user agent (K2); a stronger one to HARD
+/// on the device, once the window before met the threshold too.
 pub(in crate::guard) fn judge(command: &mut Command<'_>) {
     let Some(found) = command.fingerprint.filter(|_| command.is_observed()) else {
         return;

@@ -7,13 +7,13 @@ use crate::guard::records::sets::Sight;
 /// The arrival of an unknown device on its account.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::guard) struct Arrival {
-    /// Members of the rotation's window before it.
+    /// Members of the rotation's window before the arrival.
     pub(super) before: usize,
-    /// Whether it is new in that window.
+    /// Whether the device is new in that window.
     pub(super) sight: Sight,
-    /// It was never seen before, as far as the record reaches.
+    /// True if the device was never seen before, as far as the record reaches.
     pub(super) newcomer: bool,
-    /// There is room for an entry of the device.
+    /// True if there is room for an entry of the device.
     pub(super) room: bool,
 }
 

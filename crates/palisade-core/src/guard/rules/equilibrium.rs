@@ -1,4 +1,4 @@
-//! G-EQUILIBRIUM: nobody lives comfortably between SOFT blocks.
+//! G-EQUILIBRIUM: repeated SOFT blocks end in a HARD one.
 
 use crate::decision::KeyKind;
 use crate::facts::Attempt;
@@ -9,9 +9,9 @@ use crate::rule::Rule;
 
 use super::owner_lane;
 
-/// G-EQUILIBRIUM: after three SOFT blocks issued in six hours the next failure is HARD
-/// L2 on the account (K4); always L2, so that it cannot climb. In the owner's lane it is
-/// the device (K5) that answers for it, and only for what known devices were issued.
+/// G-EQUILIBRIUM: after three SOFT blocks issued in six hours the next failure is HARD L2 on the
+/// account (K4); always L2, so that it cannot climb. In the owner's lane the block is on the
+/// device (K5) instead, and only SOFT blocks that known devices caused count.
 pub(in crate::guard) fn judge(command: &mut Command<'_>) {
     let policy = &command.flow.equilibrium;
     let lane = owner_lane::is_open(command);

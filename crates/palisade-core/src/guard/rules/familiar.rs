@@ -1,5 +1,5 @@
-//! Effects of a success: its device becomes known, and is no longer watched. A budget never answers
-//! a success (G-OWNER): that rule is not in the list of successes.
+//! Effects of a success: its device becomes known, and is no longer watched. A budget never
+//! answers a success (G-OWNER): the rule is not in the list of those for successes.
 
 use crate::facts::Confidence;
 use crate::guard::command::Command;

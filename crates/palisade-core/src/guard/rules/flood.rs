@@ -18,8 +18,8 @@ pub(in crate::guard) fn judge(command: &mut Command<'_>) {
     let threshold = policy.flood.threshold;
     let watch = &mut command.account.flood_watch;
     let reach = Reach::of(metric, threshold, watch, policy.watch_window, now);
-    // The account is throttled by now: a device that adds to the flood pays for that, not the
-    // owner.
+    // The account is throttled already: a device that adds to the flood is blocked itself, and the
+    // owner is left alone.
     if metric > threshold as usize {
         let level = policy.flood_device_level;
         command.issue_hard(Rule::G_FLOOD, KeyKind::AccountDevice, level, reach);

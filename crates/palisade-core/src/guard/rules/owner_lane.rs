@@ -13,8 +13,8 @@ pub(in crate::guard) fn frees(command: &Command<'_>, key: KeyKind, issuer: Issue
     key == KeyKind::Account && issuer == Issuer::Stranger && is_open(command)
 }
 
-/// True if the lane is open for this device: a trusted session, or where the flow says
-/// so a known device whose fingerprint is more than a guess from headers.
+/// True if the lane is open for this device: it has a trusted session or, where the flow allows
+/// it, the account knows it and its fingerprint is more than a guess from headers.
 pub(in crate::guard) fn is_open(command: &Command<'_>) -> bool {
     let strong = |confidence| confidence >= Confidence::Medium;
     match command.flow.owner_lane {
@@ -27,7 +27,7 @@ pub(in crate::guard) fn is_open(command: &Command<'_>) -> bool {
     }
 }
 
-/// True if the account's budget does not concern this device: it is in the lane, and its own
+/// True if the account's budget does not bind this device: the lane is open for it, and its own
 /// failures are still within the micro-cap.
 pub(in crate::guard) fn frees_from_budget(command: &Command<'_>) -> bool {
     let budget = &command.flow.budget;
@@ -52,7 +52,8 @@ mod tests {
         script::check(&mut World::new(policy), text)
     }
 
-    /// A stranger climbs to a HARD block on the account; three devices of the owner look.
+    /// A stranger climbs to a HARD block on the account; then three devices of the owner are
+    /// checked.
     fn besieged(known: &str, trusted: &str) -> String {
         format!(
             "0      ok d=mine              => allow

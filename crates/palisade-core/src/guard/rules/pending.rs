@@ -69,6 +69,7 @@ fn reached(command: &Command<'_>, key: KeyKind) -> Option<Micros> {
     for pending in weighing(command, key) {
         oldest = oldest.or(Some(pending.since));
         sum = sum.saturating_add(points(&command.flow.scores, pending.weight, repeats));
+        // If this attempt fails, a further one without a fingerprint is a repetition.
         repeats |= pending.weight == Weight::Missing;
     }
     let bands = &command.flow.thresholds;

@@ -1,4 +1,5 @@
-//! G-RECOVERY: nobody preloads nine failures for the owner's tenth.
+//! G-RECOVERY: an attacker cannot prepare nine failures so that the owner's tenth activates the
+//! budget.
 
 use crate::guard::command::Command;
 use crate::guard::records::budget::Counted;
@@ -6,8 +7,8 @@ use crate::rule::Rule;
 
 use super::owner_lane;
 
-/// G-RECOVERY: the OTP failure that would use the budget up, by a device that is HIGH or
-/// known, is answered SOFT L2 once instead; the next one makes the budget active.
+/// G-RECOVERY: the OTP failure that would use the budget up, by a known device or one of HIGH
+/// confidence, is answered SOFT L2 once instead; the next one activates the budget.
 pub(in crate::guard) fn answer(command: &mut Command<'_>) {
     let recovers = command.counted == Counted::Recovered && !owner_lane::frees_from_budget(command);
     if let Some(level) = command.flow.budget.recovery.filter(|_| recovers) {

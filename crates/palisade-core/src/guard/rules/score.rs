@@ -40,7 +40,8 @@ pub(in crate::guard) fn repeat_missing(command: &mut Command<'_>) {
     }
 }
 
-/// The account's previous failure had no fingerprint, and another one would repeat it.
+/// True if the account's previous failure had no fingerprint either and is recent enough for
+/// another one to repeat it.
 pub(super) fn missing_lately(command: &Command<'_>) -> bool {
     let window = command.flow.scores.repeat_missing_window;
     let last = command.account.last_failure;

@@ -6,10 +6,9 @@ use crate::guard::command::Command;
 use crate::guard::ladder::Class;
 use crate::rule::Rule;
 
-/// G-SPRAY-WIDE: many accounts failed from one IPv4 /24 or IPv6 /48 in ten minutes: a
-/// check of a device that its account does not know is answered SOFT L1 there, and
-/// yields to a challenge. An answer: nothing is stored for it. Off unless a threshold is
-/// set.
+/// G-SPRAY-WIDE: many accounts failed from one IPv4 /24 or IPv6 /48 in ten minutes. There, a check
+/// of a device that its account does not know is answered SOFT L1, which yields to a challenge. It
+/// is only an answer: nothing is stored for it. Off unless a threshold is set.
 pub(in crate::guard) fn answer(command: &mut Command<'_>) {
     let asked = command.attempt == Attempt::Check && !command.signals.challenge_passed;
     if asked && command.signals.sprayed_area && command.is_observed() {

@@ -26,8 +26,8 @@ pub(in crate::guard) fn judge(command: &mut Command<'_>) {
 
 type Band = fn(&Command<'_>, KeyKind) -> Option<(Class, Level)>;
 
-/// From the severe band on, a level that is still remembered is exceeded: that is
-/// what makes the ladder progressive.
+/// The block for a score of K4 or K5. In the severe band a remembered level is exceeded by one:
+/// that makes the ladder progressive.
 fn own_band(command: &Command<'_>, key: KeyKind) -> Option<(Class, Level)> {
     let bands = &command.flow.thresholds;
     let score = command.score(key);
@@ -49,7 +49,7 @@ fn own_band(command: &Command<'_>, key: KeyKind) -> Option<(Class, Level)> {
     }
 }
 
-/// Many people share a prefix and user agent: never HARD.
+/// The block for a score of K2: never HARD, because many people share a prefix and user agent.
 fn shared_band(command: &Command<'_>, key: KeyKind) -> Option<(Class, Level)> {
     let bands = &command.flow.thresholds;
     let level = match command.score(key) {

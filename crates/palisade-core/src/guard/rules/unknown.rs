@@ -1,4 +1,4 @@
-//! G-UNKNOWN: an application that fails on wrong passwords gives no guesses away.
+//! G-UNKNOWN: guesses are not free where an application fails on wrong passwords.
 
 use crate::facts::Attempt;
 use crate::guard::command::Command;

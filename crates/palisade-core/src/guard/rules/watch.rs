@@ -1,5 +1,4 @@
-//! G-WATCH: a metric that hovers one below its threshold; and how a pattern's block
-//! is issued.
+//! G-WATCH: a metric that hovers one below its threshold. Also issues the blocks of all patterns.
 
 use crate::decision::{KeyKind, Level};
 use crate::guard::command::Command;
@@ -13,9 +12,9 @@ use crate::time::Micros;
 pub enum Reach {
     /// Below the threshold.
     Below,
-    /// At or over it.
+    /// At or above the threshold.
     Met,
-    /// One below it for the second time.
+    /// One below the threshold for the second time.
     Watched,
 }
 
@@ -57,7 +56,7 @@ impl Reach {
 }
 
 impl Command<'_> {
-    /// A pattern's HARD block: at least one level above the remembered one.
+    /// Issues a pattern's HARD block, at least one level above the remembered one.
     pub(super) fn issue_hard(
         &mut self,
         rule: Rule,
@@ -70,7 +69,8 @@ impl Command<'_> {
         self.issue(rule, key, Class::Hard, level, reach)
     }
 
-    /// A pattern's block, if a new member has met it and no such block is running.
+    /// Issues a pattern's block, if a new member has met the threshold and no block stands in its
+    /// way. True if it was issued.
     pub(super) fn issue(
         &mut self,
         rule: Rule,

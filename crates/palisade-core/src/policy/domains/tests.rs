@@ -1,4 +1,4 @@
-//! Which limit answers a descriptor, and in which bucket.
+//! The limit that answers a descriptor, and the bucket that it charges.
 
 use super::*;
 use crate::policy::{EntryMatch, PolicyParts, RlsSettings, Settings};
@@ -206,7 +206,7 @@ fn r_replaces_the_replaced_limit_is_not_in_the_plan() {
     assert_eq!(names(&["ip=a", "user=eve"]), ["all"]);
 }
 
-/// The plan of a call to one limit of this standing.
+/// Checks the plan of a call to one limit of this standing.
 fn planned(standing: Standing, check: impl Fn(DescriptorPlan<'_>)) {
     let mut def = limit("own: k");
     def.descriptor.as_mut().unwrap().standing = standing;

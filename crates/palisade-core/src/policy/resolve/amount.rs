@@ -1,11 +1,11 @@
-//! Amount that a limit is charged of a decision's costs (B-UNIT).
+//! The amount of a decision's costs that each limit is charged (B-UNIT).
 
 use std::num::NonZeroU32;
 
 use super::super::{Limit, QuotaUnit, RouteMatch};
 use crate::facts::RequestFacts;
 
-/// Amount that a limit is charged where a decision's costs are given by unit.
+/// Amount that a limit is charged, where a decision's costs are stated by unit.
 pub(super) enum Amount {
     /// The decision states no cost in the limit's unit, or requests no slot.
     NotAsked,
@@ -33,7 +33,7 @@ pub(super) fn amount(limit: &Limit, route: &RouteMatch<'_>, facts: &RequestFacts
     charged.map_or(Amount::TooLarge, Amount::Whole)
 }
 
-/// Weight of one of a limit's unit: the costs of routes and limits multiply requests only.
+/// Weight of one unit in a limit. The costs of routes and limits multiply requests only.
 #[must_use]
 pub fn weight_in(limit: &Limit, route: &RouteMatch<'_>) -> NonZeroU32 {
     match limit.def.unit {

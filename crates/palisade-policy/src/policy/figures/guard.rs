@@ -1,4 +1,4 @@
-//! The figures of the guard.
+//! Settings of the guard.
 
 use std::time::Duration;
 
@@ -379,7 +379,7 @@ pub(super) fn schemas() -> impl Iterator<Item = Schema> {
         .chain([ApiTable::SCHEMA])
 }
 
-/// The guard's figures, each part checked by the core's own bounds.
+/// Reads the guard's settings; each part is checked by the core's own bounds.
 pub(super) fn read(root: &Table, sink: &mut Sink) -> Option<GuardPolicy> {
     let own = read_table::<GuardTable>(root, sink);
     let table = own.as_ref().map(whole);

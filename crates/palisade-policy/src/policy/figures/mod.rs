@@ -1,5 +1,5 @@
-//! The figures of guard, lockout, fallback and the availability breaker. Their
-//! defaults are compared with the core's own by a test.
+//! Settings of guard, lockout, fallback and the availability breaker. A test compares their
+//! defaults with the core's own.
 
 mod guard;
 
@@ -139,7 +139,7 @@ pub(crate) fn schemas() -> impl Iterator<Item = Schema> {
     ])
 }
 
-/// All settings other than the limits.
+/// Reads all settings other than the limits.
 pub(crate) fn settings(root: &Table, headers: HeaderFamilies, sink: &mut Sink) -> Option<Settings> {
     let guard = guard::read(root, sink);
     let lockout = lockout(root, sink);
@@ -173,7 +173,7 @@ pub(crate) fn settings(root: &Table, headers: HeaderFamilies, sink: &mut Sink) -
     })
 }
 
-/// The lockout's figures.
+/// Reads the settings of the lockout.
 fn lockout(root: &Table, sink: &mut Sink) -> Option<LockoutPolicy> {
     let from = read_table::<LockoutTable>(root, sink)?;
     #[allow(clippy::needless_update, reason = "a feature for tests adds a field")]
@@ -201,7 +201,7 @@ fn lockout(root: &Table, sink: &mut Sink) -> Option<LockoutPolicy> {
     Some(policy)
 }
 
-/// The fallback's figures.
+/// Reads the settings of the fallback.
 fn fallback(root: &Table, sink: &mut Sink) -> Option<FallbackPolicy> {
     let from = read_table::<FallbackTable>(root, sink)?;
     let smoothing = Smoothing {
@@ -230,7 +230,7 @@ fn fallback(root: &Table, sink: &mut Sink) -> Option<FallbackPolicy> {
     }
 }
 
-/// The figures of the `availability` breaker.
+/// Reads the settings of the `availability` breaker.
 fn breaker(root: &Table, sink: &mut Sink) -> Option<AvailabilitySettings> {
     let from = read_table::<BreakerTable>(root, sink)?;
     Some(AvailabilitySettings {
@@ -248,7 +248,7 @@ mod tests {
     use crate::document::error::Sources;
     use crate::document::tree::{Node, set};
 
-    /// Figures that are judged together with another one.
+    /// Settings that are judged together with another one.
     const TOGETHER: [&str; 8] = [
         "guard.login.thresholds.soft",
         "guard.login.thresholds.hard",

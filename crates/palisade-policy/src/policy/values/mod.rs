@@ -2,9 +2,11 @@
 
 mod names;
 mod rate;
+mod shares;
 mod url;
 
 pub use names::{AgentFragment, OneOrMany};
 pub(crate) use rate::MaybeZero;
 pub use rate::Rate;
+pub(crate) use shares::Shares;
 pub use url::{SourceUrl, Url, WebUrl};

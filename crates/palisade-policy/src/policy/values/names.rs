@@ -1,4 +1,4 @@
-//! Names that have a form.
+//! Names with a syntax of their own.
 
 use palisade_core::headers::HeaderFamily;
 use palisade_core::path::EncodedSlash;
@@ -53,7 +53,7 @@ impl Decode for AgentFragment {
 pub struct OneOrMany(pub(crate) Vec<String>);
 
 impl OneOrMany {
-    /// All of them.
+    /// All strings.
     #[must_use]
     pub fn all(&self) -> &[String] {
         &self.0

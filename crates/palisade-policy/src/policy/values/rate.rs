@@ -17,7 +17,7 @@ pub struct Rate {
 }
 
 impl Rate {
-    /// The least rate.
+    /// The lowest rate in this window.
     pub(crate) const fn one_in(window: Window) -> Self {
         Self {
             limit: NonZeroU32::MIN,
@@ -77,7 +77,7 @@ fn parse_maybe_zero(text: &str) -> Result<MaybeZero, Problem> {
     })
 }
 
-/// A number too long for any type counts as the largest.
+/// Reads digits; a number too long for any type counts as the largest.
 fn digits_or_overflow(text: &str) -> Option<u128> {
     let plain = !text.is_empty()
         && text
@@ -91,6 +91,7 @@ fn parse_window(text: &str) -> Result<Window, Problem> {
         .find(|c: char| !c.is_ascii_digit() && c != '_')
         .unwrap_or(text.len());
     let (count, unit) = text.split_at(split);
+    // Months and years differ in length, so a multiple of them is no span of time.
     let calendar = match unit {
         "month" => Some((
             Window::Month,

@@ -24,6 +24,7 @@ impl Url {
                 Ok(Self(text.to_owned()))
             };
         }
+        // The message must not repeat the text: what follows a colon may be a password.
         let scheme = scheme.split(':').next().unwrap_or_default();
         let list: Vec<String> = schemes.iter().map(|s| format!("`{s}://`")).collect();
         let problem = Problem::new(format!("must start with {}", list.join(", ")));

@@ -3,6 +3,7 @@
 import { ask, type Block, type Role } from "../api";
 import { fill, h, say, write } from "../dom";
 import { span, words } from "../format";
+import { cell } from "./cell";
 import { state } from "./overview";
 import { askReason } from "./reason";
 
@@ -125,8 +126,4 @@ export class Blocks {
       await this.load();
     });
   }
-}
-
-function cell(label: string, ...children: Node[]): HTMLElement {
-  return h("td", { "data-label": label }, h("div", {}, ...children));
 }

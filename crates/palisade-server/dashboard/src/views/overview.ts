@@ -163,7 +163,7 @@ export class Overview {
       this.figures,
       figure("Decisions a second", count(all / seconds), "decisions"),
       figure("Refused", percent(all - allowed, all), "refused", all - allowed > 0 ? "warn" : ""),
-      figure("Slowest of a hundred", duration(p99), "p99"),
+      figure("p99 latency", duration(p99), "p99"),
       figure("Store", store.state, "store", store.state === "up" ? "good" : store.state === "slow" ? "warn" : "bad"),
       figure("Degradation", level === 0 ? "none" : `level ${level}`, "level", level === 0 ? "good" : level > 1 ? "bad" : "warn"),
       figure("Shadow verdicts a second", count(shadow / seconds), "shadow"),
@@ -190,7 +190,7 @@ export class Overview {
       h(
         "p",
         {},
-        `The store is ${health.store.state}${away}${error}. Its calls take ${duration(health.store.p50_us)} in the middle and ${duration(health.store.p99_us)} at p99. `,
+        `The store is ${health.store.state}${away}${error}. Store latency: p50 ${duration(health.store.p50_us)}, p99 ${duration(health.store.p99_us)}. `,
         `Policies come from the ${health.policy.source}, which is ${health.policy.state}.`,
       ),
       h(

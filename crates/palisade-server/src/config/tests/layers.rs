@@ -351,7 +351,7 @@ fn a_candidate_is_a_policy_of_its_own_beside_the_enforced_one() {
     );
     let next = config.bundle.candidate.unwrap();
     let would_be = |name: &str| next.policy.limit(name).unwrap().def.spec.limit();
-    // What the environment says would win over the candidate, too, if it were enforced.
+    // The environment would override the candidate, too, if it were the enforced policy.
     assert_eq!((would_be("ip-auth"), would_be("ip-read")), (3, 20));
 
     std::fs::write(&candidate, limit("0/min")).unwrap();
@@ -361,7 +361,7 @@ fn a_candidate_is_a_policy_of_its_own_beside_the_enforced_one() {
         "{errors}"
     );
 
-    // The two may change places: a candidate may name itself, to no effect.
+    // The two files may swap places: a candidate may name itself, which has no effect.
     std::fs::write(&candidate, "[candidate]\nfile = \"next.toml\"\n").unwrap();
     let config = load(Some(&main), &env, &Overrides::default()).unwrap();
     assert!(config.bundle.candidate.is_some());

@@ -48,7 +48,7 @@ named!(LogFormat {
     "json" => Self::Json,
 });
 
-/// Severity from which on lines are logged. Each level includes those before it.
+/// Least severe kind of line that is logged. Each level includes those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogLevel {
     /// Only errors that need an operator now.

@@ -12,7 +12,7 @@ fn a_connection_is_asked_to_close_at_its_age_however_busy_it_is() {
     busy.multiplex();
     let _under_way = UnderWay::begin(&busy);
     let asked = (1..1000).find(|_| busy.tick(&patience) == Verdict::Close);
-    // A tick is a quarter of a second, and up to a tenth of the age is taken off.
+    // A tick is a quarter of a second, and the random start takes off up to a tenth of the age.
     assert!(
         asked.is_some_and(|ticks| (37..=41).contains(&ticks)),
         "{asked:?}"
@@ -40,7 +40,7 @@ fn what_has_no_end_keeps_a_connection_only_until_its_age_and_a_little_longer() {
     let mut stream = UnderWay::begin(&young);
     stream.lasts();
     let end = (1..1000).find(|_| young.tick(&patience) == Verdict::End);
-    // The age, less a tenth at most, and the time that headers may take.
+    // The age, less a tenth at most, plus the time for headers.
     assert!(
         end.is_some_and(|ticks| (41..=45).contains(&ticks)),
         "{end:?}"
@@ -151,7 +151,7 @@ fn s6_only_what_is_delivered_keeps_an_answer_that_the_client_does_not_take() {
     answer.waits_for_us(false);
     let ends = |answer: &mut UnderWay, is_taken: bool| {
         (0..100).any(|_| {
-            // A ping of ours.
+            // One of our own pings.
             activity.wrote(false);
             if is_taken {
                 answer.waits_for_us(false);

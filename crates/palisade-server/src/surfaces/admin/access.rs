@@ -168,6 +168,7 @@ impl Access {
             return self.grant_beyond_guessing(presented, now);
         }
         let grant = self.grant(presented, now);
+        // An expired token, or one without the role, is genuine: it was not guessed.
         if grant == Err(Denied::Unauthenticated) {
             self.guesses.record(peer);
         }
@@ -184,6 +185,7 @@ impl Access {
         let Some(caller) = &self.caller else {
             return Ok(());
         };
+        // A token that cannot be guessed is accepted even if no guess is left.
         let is_limited = self.guesses.is_exhausted(peer) && !caller.is_strong();
         if !is_limited && caller.admits(headers, Place::HeaderOrBearer) {
             return Ok(());
@@ -191,6 +193,7 @@ impl Access {
         if let Some(presented) = bearer(headers) {
             return self.admit(peer, presented, now).map(|_| ());
         }
+        // A request without any token is no guess.
         if !CallerToken::is_shown(headers) {
             return Err(Denied::Unauthenticated);
         }
@@ -250,6 +253,7 @@ impl Access {
             (false, false) => return Err(Denied::WithoutRole),
         };
         Ok(Grant {
+            // The token of a service may have no user: it is then named by its own id.
             operator: Operator::Named(claims.user.unwrap_or(claims.token)),
             role,
         })

@@ -7,7 +7,8 @@ use utoipa::OpenApi;
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
 
 use super::{
-    allowlist, blocks, cache, candidate, clients, explain, health, keys, lookup, quota, reset,
+    allowlist, blocks, cache, candidate, clients, explain, health, keys, lookup, quota,
+    reservations, reset,
 };
 use crate::surfaces::decide;
 
@@ -28,7 +29,8 @@ use crate::surfaces::decide;
         keys::create, keys::rotate, keys::revoke, keys::list,
         clients::add, clients::remove, clients::list,
         cache::invalidate, cache::show, blocks::list, blocks::lift,
-        explain::explain, candidate::show, lookup::look_up
+        explain::explain, candidate::show, lookup::look_up,
+        reservations::list, reservations::release
     )
 )]
 struct Administration;

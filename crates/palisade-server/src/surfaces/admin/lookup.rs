@@ -1,5 +1,5 @@
-//! `/admin/lookup`: everything that is known of a subject that a person names. The name is hashed
-//! and goes no further.
+//! `/admin/lookup`: everything that is known of a subject that an operator names. Only digests of
+//! the name are used after it has been read.
 
 use axum::Json;
 use axum::extract::State;

@@ -16,6 +16,7 @@ mod keys;
 mod lookup;
 mod quota;
 pub(crate) mod refusal;
+mod reservations;
 mod reset;
 
 #[cfg(test)]
@@ -143,7 +144,7 @@ pub(crate) fn viewer_token(admin: &config::Admin, env: &Env) -> Result<Option<Se
 /// Routes on an address.
 struct Routed {
     router: Router,
-    /// Time until an answer begins. The rest of it is ready by then, but for the event stream.
+    /// Time until an answer begins. Only the event stream goes on after that.
     answer_timeout: Duration,
 }
 
@@ -288,6 +289,11 @@ fn administration() -> Router<Operations> {
         .route("/debug/cache/{tenant}", get(cache::show))
         .route("/admin/blocks", get(blocks::list).delete(blocks::lift))
         .route("/admin/explain", post(explain::explain))
+        .route("/admin/reservations", get(reservations::list))
+        .route(
+            "/admin/reservations/{id}/release",
+            post(reservations::release),
+        )
         .route("/admin/candidate", get(candidate::show))
         .route("/admin/lookup", post(lookup::look_up))
 }

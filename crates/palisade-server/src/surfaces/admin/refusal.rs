@@ -82,7 +82,7 @@ impl Refusal {
         }
     }
 
-    /// Fields are not valid.
+    /// Refuses a request with invalid fields; `details` maps each of them to its problem.
     pub(super) fn invalid(
         message: &'static str,
         details: BTreeMap<&'static str, &'static str>,
@@ -104,7 +104,7 @@ impl Refusal {
         Self::new(StatusCode::NOT_FOUND, "not_found", message)
     }
 
-    /// More requests at once than are served, or more guesses than any person needs.
+    /// Too many concurrent requests, or too many wrong credentials from one address.
     pub(crate) const fn too_many() -> Self {
         Self::new(
             StatusCode::TOO_MANY_REQUESTS,

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use serde::Serialize;
 use tokio::sync::watch;
 
-/// How often a second that is over is looked for.
+/// Interval at which the board checks whether a second has ended.
 const TICK: Duration = Duration::from_millis(250);
 
 /// The data of the dashboard without the history.
@@ -55,7 +55,7 @@ pub(crate) struct Board {
     engine: Arc<Engine>,
     lookout: Arc<Lookout>,
     frames: watch::Sender<Bytes>,
-    /// The histories of the current second, once somebody has asked for them.
+    /// The histories of the current second, built at the first request.
     histories: Mutex<[Option<Bytes>; 2]>,
 }
 

@@ -130,6 +130,7 @@ async fn sign_in(State(dashboard): State<Dashboard>, request: Request) -> Respon
         },
         body,
     ) = request.into_parts();
+    // A page of another site must not sign a browser in.
     let is_own_page = headers
         .get(SEC_FETCH_SITE)
         .is_none_or(|site| site == "same-origin" || site == "none");
@@ -174,6 +175,7 @@ async fn session(State(dashboard): State<Dashboard>, headers: HeaderMap) -> Resp
             });
             (NO_STORE, told).into_response()
         }
+        // Not 401: the page asks at every load, and it is no error that nobody is signed in.
         Err(_) => (StatusCode::OK, NO_STORE, Json(NOBODY)).into_response(),
     }
 }

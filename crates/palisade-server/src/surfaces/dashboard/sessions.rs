@@ -113,6 +113,7 @@ impl Sessions {
             seen: now,
         };
         let mut table = self.table.lock();
+        // Sessions that are over make room first.
         table.retain(|_, session| !session.is_over(now));
         if table.len() >= SESSIONS_MAX {
             leave_quietest(&mut table);
@@ -166,6 +167,7 @@ impl Sessions {
             return Err(Denied::Unauthenticated);
         };
         session.seen = now;
+        // Not limited like a guess, because the credential was admitted when the session began.
         let grant = self.access.grant(&session.credential, self.clock.wall());
         let csrf = session.csrf.clone();
         if grant.is_err() {

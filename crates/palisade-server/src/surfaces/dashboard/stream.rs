@@ -69,9 +69,11 @@ async fn tell(board: &Board, sender: &mpsc::Sender<Bytes>, sessions: &Sessions, 
     let mut frames = board.follow();
     let mut frame = board.frame();
     loop {
+        // A full channel means that the viewer does not read.
         if sender.try_send(event(&frame)).is_err() || frames.changed().await.is_err() {
             return;
         }
+        // Checked with every frame, because a session may end and a token may expire.
         if !sessions.allows(watch) {
             return;
         }

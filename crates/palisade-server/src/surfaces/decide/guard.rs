@@ -74,7 +74,7 @@ pub(super) struct RawSession {
 }
 
 /// To whom a session device is issued.
-// What is read is `RawSession`; one of its two methods takes only this of it.
+// The body is parsed as `RawSession`; issuing a session uses only this field.
 #[cfg(test)]
 #[derive(utoipa::ToSchema)]
 #[expect(dead_code, reason = "only its schema is asked for")]

@@ -29,10 +29,12 @@ async fn read_bounded(
     mut body: impl Body<Data = Bytes> + Unpin,
     bytes_max: usize,
 ) -> Result<Bytes, Problem> {
+    // The declared length is enough to refuse.
     if body.size_hint().lower() > bytes_max as u64 {
         return refuse(body, bytes_max, 0).await;
     }
     let first = next(&mut body).await?.unwrap_or_default();
+    // Most bodies are a single frame and need no copy.
     if first.len() <= bytes_max && body.is_end_stream() {
         return Ok(first);
     }
@@ -53,6 +55,7 @@ async fn refuse(
 ) -> Result<Bytes, Problem> {
     let drain_max = bytes_max.saturating_mul(DRAIN_FACTOR);
     let mut taken = taken;
+    // A body that is declared to be longer than that is not drained at all.
     if body.size_hint().lower() <= drain_max as u64 {
         while taken <= drain_max
             && let Some(part) = next(&mut body).await?

@@ -56,7 +56,7 @@ impl Session {
         replies: &mut Replies,
     ) {
         match command {
-            // The reader of the commands makes several decisions in one call.
+            // Decisions are made in `talk`, several of them in one call.
             Command::Throttle(_) => {}
             Command::Reset(key) => match engine.reset_keyed(key).await {
                 Ok(()) => replies.simple("OK"),

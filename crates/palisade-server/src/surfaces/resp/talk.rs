@@ -39,6 +39,7 @@ pub(super) async fn converse(resp: &Resp, session: Session, line: Line) {
     while !talk.session.is_over && !stop.is_leaving() {
         talk.input.reserve(READ_BYTES);
         let received = stream.read_buf(&mut talk.input);
+        // Nothing received means that the client has closed its end.
         let Some(Ok(1..)) = activity.unless_told(Verdict::Close, received).await else {
             return;
         };
@@ -71,6 +72,7 @@ impl Talk<'_> {
                 under_way.get_or_insert_with(|| UnderWay::begin(activity));
             };
             let taken = self.take(begins).await;
+            // An incomplete request is not under way yet: its time to arrive runs on.
             if under_way.is_none() {
                 return Ok(());
             }
@@ -117,6 +119,7 @@ impl Talk<'_> {
                     turn.session.is_over = true;
                 }
                 Err(malformed) => {
+                    // The requests before it are answered.
                     turn.decide().await;
                     turn.replies.error(&format!("ERR {malformed}"));
                     turn.session.is_over = true;

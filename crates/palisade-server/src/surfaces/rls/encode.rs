@@ -150,8 +150,8 @@ fn write_status(found: &DescriptorStatus, fields: &mut Fields<'_>) {
     }
 }
 
-/// Scales a figure down to the nearest unit that is no longer than its window. If there is none,
-/// returns it by the second.
+/// Converts a limit to the longest protocol unit that is no longer than its window, or to seconds
+/// if there is none. The amount is rounded down, but not below one.
 fn in_units(figure: Figure) -> (u32, Unit) {
     const UNITS: [(u64, Unit); 5] = [
         (7 * DAY, Unit::Week),
@@ -203,7 +203,8 @@ fn revision(answer: &DescriptorAnswer) -> Value {
     number(answer.policy.revision as f64)
 }
 
-/// Describes one descriptor's limit with its exact figure; `null` if no limit counts it.
+/// Describes the limit of one descriptor with its exact amount and window; `null` if no limit
+/// counts it.
 fn about(found: &DescriptorStatus) -> Value {
     let Some(name) = &found.limit else {
         return value(Kind::NullValue(0));

@@ -187,7 +187,7 @@ impl Watch {
             }
             tokio::select! {
                 () = self.health.stop.draining() => {}
-                // The sender is ours as well, so that it is not dropped before us.
+                // The only error would be a dropped sender, but `self.health` keeps it.
                 _ = self.condition.changed() => {}
             }
         }

@@ -40,7 +40,7 @@ pub(crate) struct Entry {
     pub(crate) value: Bytes,
 }
 
-/// The figure of a limit that a descriptor brings along.
+/// The amount and unit of a limit that a descriptor brings along.
 #[derive(Clone, Copy, PartialEq, Message)]
 pub(crate) struct Override {
     #[prost(uint32, tag = "1")]
@@ -49,7 +49,7 @@ pub(crate) struct Override {
     pub(crate) unit: i32,
 }
 
-/// Units of time. Figures and answers use the same numbers.
+/// Units of time, with the same numbers in limits and in answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, prost::Enumeration)]
 #[repr(i32)]
 pub(crate) enum Unit {

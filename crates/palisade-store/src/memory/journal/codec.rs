@@ -1,10 +1,9 @@
-//! What the journal's files hold: frames of changes.
+//! Content of the journal's files: frames of changes.
 //!
-//! A frame is a mark, its payload's length and CRC-32, four bytes each, then the
-//! payload. The first frame of a file names format and version; the others hold
-//! changes. A change carries the whole new state, so that replaying one twice does no
-//! harm, and leaving one out costs no more than what it held. See [`super::frames`] for
-//! how frames are found again behind a damaged one.
+//! A frame is a mark, its payload's length and CRC-32, four bytes each, then the payload. The
+//! first frame of a file names format and version; the others hold changes. A change carries the
+//! whole new state, so that replaying it twice does no harm, and losing it loses no more than what
+//! it held. See [`super::frames`] for how frames are found after a damaged one.
 
 use std::io::{self, Read, Write};
 
@@ -18,12 +17,12 @@ use crate::memory::records::Stored;
 use crate::{Entry, Record, Registry};
 
 const MAGIC: &[u8; 8] = b"palisade";
-/// 1 was the same without marks; it is still read.
+/// Version of the format. Version 1 had no marks; it is still read.
 const VERSION: u8 = 2;
-/// A frame is closed when it has grown beyond this.
+/// Length of a payload at which its frame is closed.
 const FRAME_BYTES: usize = 8 << 20;
 
-/// One change. `None` is a removal.
+/// One change; `None` is a removal.
 #[derive(Clone, Debug)]
 pub(crate) enum Change {
     Bucket(Digest, Option<(State, Micros)>),
@@ -31,7 +30,7 @@ pub(crate) enum Change {
     Entry(Registry, String, Option<Entry>),
 }
 
-/// What a changed thing is called.
+/// Name of a changed bucket, record or entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Name {
     Bucket(Digest),
@@ -39,7 +38,7 @@ pub(crate) enum Name {
     Entry(Registry, String),
 }
 
-/// Changes on their way to a file.
+/// Changes to be written to a file.
 pub(crate) struct Batch {
     framed: Vec<u8>,
     payload: Vec<u8>,
@@ -97,8 +96,8 @@ impl Batch {
         self.close_if_long();
     }
 
-    /// One that does not remember what it changes: a snapshot is written anew as a
-    /// whole, or not at all.
+    /// A batch that does not remember the names of what it changes: a snapshot is written again as
+    /// a whole, or not at all.
     pub(crate) fn nameless() -> Self {
         Self {
             keeps_names: false,
@@ -117,7 +116,7 @@ impl Batch {
         self.is_empty
     }
 
-    /// The frames, ready to be written, and what they change.
+    /// The frames, ready to be written, and the names of what they change.
     pub(crate) fn finish(mut self) -> (Vec<u8>, Vec<Name>) {
         self.close();
         (self.framed, self.names)
@@ -177,7 +176,7 @@ impl Batch {
     }
 }
 
-/// Stable: it is on disk.
+/// Number of a registry in the journal. Never changes, because it is on disk.
 const fn code_of(registry: Registry) -> u8 {
     match registry {
         Registry::Allowlist => 1,
@@ -205,29 +204,29 @@ pub(crate) fn trailer() -> Vec<u8> {
     out
 }
 
-/// What reading a file came to.
+/// Result of reading a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ReadThrough {
     /// Bytes up to the end of the last whole frame.
     pub(crate) good: u64,
-    /// Bytes behind it.
+    /// Bytes after that.
     pub(crate) torn: u64,
-    /// Damaged frames before it, which were left out.
+    /// Damaged frames before that, which were left out.
     pub(crate) skipped: u32,
-    /// A snapshot's last frame was there.
+    /// True if a snapshot's last frame was found.
     pub(crate) is_whole: bool,
-    /// Written by a newer version; nothing was read.
+    /// True if a newer version wrote the file; nothing was read then.
     pub(crate) is_newer: bool,
 }
 
-/// Reads a file to its end. A damaged frame is left out and those behind it are read
-/// all the same; what follows the last whole frame had not been written whole.
+/// Reads a file to its end. A damaged frame is left out, and those after it are read all the same;
+/// bytes after the last whole frame were not written completely.
 pub(crate) fn read(file: impl Read, mut each: impl FnMut(Change)) -> io::Result<ReadThrough> {
     walk(file, |payload| Ok(changes(payload, &mut each).is_some()))
 }
 
-/// Writes the changes of a file on to another, in their order, without its first and last
-/// frame. What is damaged stays behind.
+/// Copies the changes of a file to another one, in order, without its first and last frame.
+/// Damaged frames are left out.
 pub(crate) fn copy(file: impl Read, to: &mut dyn Write) -> io::Result<ReadThrough> {
     let mut framed = Vec::new();
     walk(file, |payload| {
@@ -241,7 +240,7 @@ pub(crate) fn copy(file: impl Read, to: &mut dyn Write) -> io::Result<ReadThroug
     })
 }
 
-/// Reads a file to its end, frame by frame; `each` says whether one makes sense.
+/// Reads a file to its end, frame by frame; `each` returns whether a frame makes sense.
 fn walk(
     file: impl Read,
     mut each: impl FnMut(&[u8]) -> io::Result<bool>,
@@ -289,6 +288,7 @@ fn changes(payload: &[u8], each: &mut impl FnMut(Change)) -> Option<()> {
     while !cursor.0.is_empty() {
         read.push(cursor.change()?);
     }
+    // Only now, so that a frame is applied whole or not at all.
     read.into_iter().for_each(each);
     Some(())
 }

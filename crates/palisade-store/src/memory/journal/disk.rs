@@ -1,4 +1,4 @@
-//! The few things the journal asks of a directory; a trait so that a full disk, a
+//! The operations that the journal needs of a directory. They are a trait so that a full disk, a
 //! torn write and a failed sync can be tested.
 
 use std::fs::{DirBuilder, File, OpenOptions, Permissions, TryLockError};
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 /// A directory of files.
 pub(crate) trait Disk: Send + Sync + 'static {
-    /// Where it is, for logs.
+    /// Path of the directory, for logs.
     fn place(&self) -> String;
     /// Names of the files.
     fn list(&self) -> io::Result<Vec<String>>;
@@ -16,9 +16,9 @@ pub(crate) trait Disk: Send + Sync + 'static {
     fn read(&self, name: &str) -> io::Result<Box<dyn Read>>;
     /// Creates a file, or empties one that exists.
     fn create(&self, name: &str) -> io::Result<Box<dyn Sink>>;
-    /// Cuts a file off.
+    /// Truncates a file to `len` bytes.
     fn truncate(&self, name: &str, len: u64) -> io::Result<()>;
-    /// Renames a file, over one that exists.
+    /// Renames a file, replacing one that exists.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
     /// Removes a file.
     fn remove(&self, name: &str) -> io::Result<()>;
@@ -26,36 +26,36 @@ pub(crate) trait Disk: Send + Sync + 'static {
     fn sync(&self) -> io::Result<()>;
 }
 
-/// A file that is written at its end.
+/// A file that is appended to.
 pub(crate) trait Sink: Send {
     fn append(&mut self, bytes: &[u8]) -> io::Result<()>;
     /// Makes what was appended durable.
     fn sync(&mut self) -> io::Result<()>;
 }
 
-/// Why a data directory cannot be used.
+/// Reason why a data directory cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// It is there, but it is something else.
+    /// The path exists, but is no directory.
     #[error("the data directory is not a directory; give another path")]
     NotADirectory,
-    /// It cannot be created or written.
+    /// The directory cannot be created or written.
     #[error(
         "the data directory cannot be written; check its owner, its mode and that the file system is not read-only"
     )]
     Unwritable,
-    /// No space.
+    /// The disk has no space left.
     #[error("the disk of the data directory is full; make room and start again")]
     Full,
-    /// Another process has it.
+    /// Another process holds the directory.
     #[error("the data directory is in use by another process; stop it or give each its own")]
     Locked,
-    /// It was written by a newer version.
+    /// A newer version wrote the directory.
     #[error(
         "the data directory was written by a newer version; use that version, or an empty directory"
     )]
     Newer,
-    /// Anything else.
+    /// Any other error.
     #[error("the data directory cannot be used: {0}")]
     Io(#[source] io::Error),
 }
@@ -76,12 +76,13 @@ const LOCK: &str = "lock";
 /// A directory of the file system.
 pub(crate) struct Directory {
     path: PathBuf,
-    /// Held by this process alone for as long as the file is open; `None` if it only looks.
+    /// The lock, which this process holds for as long as the file is open; `None` if it only
+    /// reads.
     _lock: Option<File>,
 }
 
 impl Directory {
-    /// Looks at a directory that another process may hold. Nothing is to be written.
+    /// Reads a directory that another process may hold. Nothing must be written to it.
     pub(crate) fn look(path: &Path) -> Self {
         Self {
             path: path.to_owned(),
@@ -89,10 +90,10 @@ impl Directory {
         }
     }
 
-    /// Holds a directory alone, creating it if need be.
+    /// Holds a directory alone, and creates it if need be.
     pub(crate) fn open(path: &Path) -> Result<Self, OpenError> {
         DirBuilder::new().recursive(true).mode(0o700).create(path)?;
-        // Whoever can open the file can hold its lock: nobody else may.
+        // Any process that can open the file can take its lock: no other user may.
         let lock = owned(OpenOptions::new().create(true).truncate(false))
             .open(path.join(LOCK))
             .and_then(|lock| {
@@ -110,8 +111,8 @@ impl Directory {
     }
 }
 
-/// For writing, and readable by this user alone: the names of buckets are keyed, what
-/// they count is nobody else's concern all the same.
+/// Opens for writing, readable by this user alone: the names of buckets are keyed, but their
+/// counts are nobody else's concern either.
 fn owned(options: &mut OpenOptions) -> &mut OpenOptions {
     options.write(true).mode(0o600)
 }

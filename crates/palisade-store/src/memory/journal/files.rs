@@ -1,10 +1,9 @@
-//! The journal's files: numbered logs, and a snapshot that stands for all logs
-//! before its number.
+//! The journal's files: numbered logs, and a snapshot that replaces all logs before its number.
 //!
-//! A log that could not be written or synced is left as it is, for nobody knows
-//! what reached the disk; what it should have held goes to the next one. Replaying
-//! in the order of numbers gives the newest state. A frame that something has damaged
-//! is left out and reported; those behind it count.
+//! A log that could not be written or synced is left as it is, because it is unknown what reached
+//! the disk; its last changes go to the next log. Replaying the files in the order of their
+//! numbers gives the newest state. A damaged frame is left out and reported; the frames after it
+//! count.
 
 use std::fmt;
 use std::io::{self, Read};
@@ -16,35 +15,35 @@ use super::disk::{Disk, OpenError, Sink};
 const LOG: &str = "log-";
 const SNAPSHOT: &str = "snapshot-";
 const UNFINISHED: &str = ".tmp";
-/// Buckets of short windows, as they were at the last graceful end.
+/// Buckets of short windows, as they were at the last graceful shutdown.
 const BURST: &str = "burst";
-/// More logs than this are replaced by a snapshot, however short they are.
+/// Number of logs from which a snapshot replaces them, however short they are.
 const LOGS_MAX: u64 = 16;
 
-/// What starting from a data directory came to. Its text is a sentence for the log.
+/// Result of starting from a data directory. Its text is a sentence for the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RecoveryReport {
-    /// Changes that were read from the logs; what was written several times counts
-    /// several times.
+    /// Changes that were read from the logs; a thing that was written several times counts several
+    /// times.
     pub changes: u64,
-    /// Buckets of short windows that a graceful end had kept.
+    /// Buckets of short windows that a graceful shutdown had kept.
     pub bursts: u64,
-    /// Buckets that count again.
+    /// Buckets that were restored.
     pub buckets: u64,
-    /// Records that are there again.
+    /// Records that were restored.
     pub records: u64,
-    /// Entries of registries that are there again.
+    /// Registry entries that were restored.
     pub entries: u64,
-    /// Bytes at the end of a log that had not been written whole, and were cut off.
+    /// Bytes of incomplete writes at the ends of logs, which were cut off.
     pub torn_bytes: u64,
-    /// Frames that something has damaged: what they held is lost, the rest is not.
+    /// Damaged frames: their content is lost, the rest is not.
     pub skipped_frames: u32,
-    /// Snapshots that end before they should: something has damaged them.
+    /// Snapshots that are damaged: they end too early.
     pub damaged_files: u32,
 }
 
 impl RecoveryReport {
-    /// True if something was lost that had been written: not by a crash alone.
+    /// True if something was lost that had been written. A crash alone does not cause that.
     #[must_use]
     pub const fn is_damaged(&self) -> bool {
         self.skipped_frames > 0 || self.damaged_files > 0
@@ -81,24 +80,24 @@ impl fmt::Display for RecoveryReport {
     }
 }
 
-/// Which file a change was read from.
+/// Kind of file that a change was read from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
-    /// A log or a snapshot: it is on disk.
+    /// A log or a snapshot: the change is on disk.
     Journal,
-    /// What a graceful end kept of short windows.
+    /// The short windows that a graceful shutdown kept.
     Burst,
 }
 
-/// The files.
+/// Files of a journal that is being written.
 pub(crate) struct Files {
     disk: Arc<dyn Disk>,
     /// Number of the log that is or will be written.
     number: u64,
-    /// Of the oldest log that is still needed.
+    /// Number of the oldest log that is still needed.
     first: u64,
     sink: Option<Box<dyn Sink>>,
-    /// Whether that log holds anything but its header.
+    /// Whether the current log holds anything but its header.
     has_changes: bool,
     log_bytes: u64,
     snapshot_bytes: u64,
@@ -129,28 +128,28 @@ fn numbers(names: &[String], prefix: &str) -> Vec<u64> {
     numbers
 }
 
-/// One file of a state, opened, and what it counts as.
+/// One open file of a state, and its kind.
 pub(crate) struct Part {
     pub(crate) file: Box<dyn Read>,
     pub(crate) source: Source,
 }
 
-/// How often a directory whose files are just being replaced is looked at anew. It happens
-/// once in megabytes of changes.
+/// Attempts at listing a directory whose files are just being replaced, which happens once in
+/// megabytes of changes.
 const LOOKS_MAX: usize = 100;
 
-/// Opens the files that make up the state, the oldest first, while another process may go
-/// on writing: read to their ends, they hold what a crash at this moment would have left.
+/// Opens the files that make up the state, the oldest first, while another process may go on
+/// writing: read to their ends, they hold what a crash at this moment would have left.
 ///
 /// # Errors
-/// [`OpenError`]; also if the files are replaced each time they are looked at.
+/// [`OpenError`]; also if the files are replaced at every attempt.
 pub(crate) fn opened(disk: &dyn Disk) -> Result<Vec<Part>, OpenError> {
     for _ in 0..LOOKS_MAX {
         let names = needed(&disk.list()?);
         let parts: io::Result<Vec<Part>> = names.iter().map(|name| part(disk, name)).collect();
         match parts {
-            // Only the last log grows. Had a snapshot replaced the others meanwhile, the
-            // list itself might be half old, half new.
+            // Only the last log grows. If a snapshot replaced the others meanwhile, the list
+            // itself might be half old, half new.
             Ok(parts) if needed(&disk.list()?) == names => return Ok(parts),
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -171,7 +170,7 @@ fn part(disk: &dyn Disk, name: &str) -> io::Result<Part> {
     })
 }
 
-/// Of all files those that count: the last snapshot, the logs since, short windows.
+/// Selects the files that count: the last snapshot, the logs since, and the short windows.
 fn needed(names: &[String]) -> Vec<String> {
     let snapshot = numbers(names, SNAPSHOT).last().copied();
     let logs = numbers(names, LOG).into_iter();
@@ -181,17 +180,17 @@ fn needed(names: &[String]) -> Vec<String> {
     snapshot.chain(since.map(log_name)).chain(burst).collect()
 }
 
-/// The name of the first file of a state, and that of its short windows.
+/// Names of the first file of a state and of its short windows.
 pub(crate) fn first_names() -> (String, &'static str) {
     (snapshot_name(1), BURST)
 }
 
-/// True if one of the names is of a file that holds state.
+/// True if one of the names is that of a file with state.
 pub(crate) fn is_state(names: &[String]) -> bool {
     !needed(names).is_empty()
 }
 
-/// Every file of the journal, also those that no longer count.
+/// All files of the journal, including those that no longer count.
 pub(crate) fn all_of_state(names: &[String]) -> Vec<String> {
     let is_ours = |name: &&String| {
         let begins = |with: &str| name.starts_with(with);
@@ -201,7 +200,7 @@ pub(crate) fn all_of_state(names: &[String]) -> Vec<String> {
 }
 
 impl Files {
-    /// Reads everything and gets ready to write.
+    /// Reads all files and prepares for writing.
     pub(crate) fn open(
         disk: Arc<dyn Disk>,
         compact_bytes: u64,
@@ -245,6 +244,7 @@ impl Files {
             torn_bytes += through.torn;
             skipped += through.skipped;
             files.log_bytes += through.good;
+            // A new log for each run: nothing is appended to one that a crash may have torn.
             files.number = number + 1;
         }
         report.torn_bytes = torn_bytes;
@@ -256,7 +256,8 @@ impl Files {
         Ok((files, report))
     }
 
-    /// Reads what the last graceful end kept of short windows, once: see the module.
+    /// Reads the short windows that the last graceful shutdown kept, and removes the file: a later
+    /// crash must not bring back what was reset or used up since.
     fn read_burst(
         &self,
         names: &[String],
@@ -276,8 +277,8 @@ impl Files {
         Ok(())
     }
 
-    /// Keeps buckets of short windows for the next start, a part at a time; `false` of
-    /// `collect` says that there is no such part.
+    /// Keeps buckets of short windows for the next start, a part at a time; `collect` returns
+    /// false if there is no such part.
     pub(crate) fn write_burst(
         &self,
         mut collect: impl FnMut(usize, &mut Batch) -> bool,
@@ -303,6 +304,7 @@ impl Files {
         };
         sink.append(&codec::trailer())?;
         sink.sync()?;
+        // Only now: under this name, the file must be whole.
         self.disk.rename(&unfinished, BURST)?;
         self.disk.sync()
     }
@@ -315,8 +317,8 @@ impl Files {
         Ok(through)
     }
 
-    /// Removes what a newer snapshot stands for, and unfinished snapshots. What
-    /// cannot be removed is ignored by the next start as well.
+    /// Removes files that a newer snapshot replaces, and unfinished snapshots. A file that cannot
+    /// be removed does no harm: the next start ignores it too.
     fn remove_outdated(&self, names: &[String]) {
         for name in names {
             let is_outdated = |prefix: &str| {
@@ -351,7 +353,7 @@ impl Files {
         Ok(())
     }
 
-    /// Appends frames and makes them durable, all or, on an error, perhaps.
+    /// Appends frames and makes them durable. After an error, they may or may not be on disk.
     pub(crate) fn append(&mut self, frames: &[u8]) -> io::Result<()> {
         if self.sink.is_none() {
             self.begin_log()?;
@@ -370,7 +372,7 @@ impl Files {
         written
     }
 
-    /// Writes no more to this log. One without changes is written anew, so that
+    /// Ends the current log. A log without changes is written again under its number, so that
     /// failures do not leave file after file.
     fn end_log(&mut self) {
         self.sink = None;
@@ -386,7 +388,7 @@ impl Files {
             || self.number - self.first >= LOGS_MAX
     }
 
-    /// Where they are, for logs.
+    /// Path of the directory, for logs.
     pub(crate) fn place(&self) -> String {
         self.disk.place()
     }
@@ -395,8 +397,8 @@ impl Files {
         self.log_bytes + self.snapshot_bytes
     }
 
-    /// Begins a snapshot. Everything in the logs so far is in memory; what changes
-    /// from here on goes to the next log as well.
+    /// Begins a snapshot. Everything in the logs so far is in memory; later changes also go to the
+    /// next log.
     pub(crate) fn begin_snapshot(&mut self) -> io::Result<Snapshot> {
         self.has_changes = true;
         self.end_log();
@@ -409,11 +411,12 @@ impl Files {
         })
     }
 
-    /// Puts a finished snapshot in the place of the logs it stands for.
+    /// Puts a finished snapshot in place of the logs that it replaces.
     pub(crate) fn finish_snapshot(&mut self, mut snapshot: Snapshot) -> io::Result<()> {
         snapshot.append(&codec::trailer())?;
         snapshot.sink.sync()?;
         let name = snapshot_name(snapshot.number);
+        // Only now: under this name, the snapshot replaces the logs.
         self.disk.rename(&(name.clone() + UNFINISHED), &name)?;
         self.disk.sync()?;
         self.first = snapshot.number;

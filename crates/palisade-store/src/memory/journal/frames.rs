@@ -1,17 +1,17 @@
-//! Frames in a file, and how the next whole one is found behind a damaged one.
+//! Frames in a file, and the search for the next whole one after a damaged one.
 //!
-//! If the length of a frame is damaged, nothing says where the next begins: each has a
-//! mark in front that is looked for. Bytes that look like one by chance are told apart
-//! by the checksum.
+//! If the length of a frame is damaged, nothing says where the next one begins. Therefore each
+//! frame starts with a mark that can be searched for; the checksum tells marks from bytes that
+//! look like one by chance.
 
 use std::io::{self, Read};
 
 const MARK: [u8; 4] = *b"\xabPl\x1e";
-/// Length and checksum.
+/// Length and checksum, in bytes.
 const HEAD: usize = 8;
-/// A longer frame is no frame.
+/// Longest payload; a frame that claims more is damaged.
 const FRAME_BYTES_MAX: usize = 64 << 20;
-/// The first frame of a file of version 1, which had no marks.
+/// First frame of a file of version 1, which had no marks.
 const UNMARKED: [u8; 17] = *b"\x09\0\0\0\xac\xc9\xbd\x74palisade\x01";
 
 /// Appends `payload` as a frame.
@@ -23,10 +23,10 @@ pub(super) fn frame(out: &mut Vec<u8>, payload: &[u8]) {
     out.extend_from_slice(payload);
 }
 
-/// What was found next.
+/// Result of reading the next frame.
 pub(super) enum Found {
     Whole(Vec<u8>),
-    /// Something that is no frame, or not whole; the search goes on behind it.
+    /// Bytes that are no frame, or no whole one; the search goes on after them.
     Damaged,
     End,
 }
@@ -34,7 +34,7 @@ pub(super) enum Found {
 /// Reads frames one after the other.
 pub(super) struct Frames<R> {
     file: R,
-    /// Read ahead and not used yet, from `used` on.
+    /// Bytes that were read ahead; those from `used` on are yet to be returned.
     ahead: Vec<u8>,
     used: usize,
     position: u64,
@@ -56,7 +56,7 @@ impl<R: Read> Frames<R> {
         Ok(frames)
     }
 
-    /// Bytes before what comes next.
+    /// Position of the next frame in the file.
     pub(super) const fn position(&self) -> u64 {
         self.position
     }
@@ -94,7 +94,7 @@ impl<R: Read> Frames<R> {
             let found = ahead.windows(MARK.len()).position(is_mark);
             let is_last = len < 1 << 16;
             match found {
-                // Without marks nothing tells where the next frame would be.
+                // Without marks, nothing says where the next frame would be.
                 Some(at) if !self.mark.is_empty() => {
                     self.consume(at);
                     return Ok(Found::Damaged);
@@ -109,7 +109,7 @@ impl<R: Read> Frames<R> {
         }
     }
 
-    /// Up to `count` of the bytes that come next, fewer only at the end of the file.
+    /// Returns up to `count` of the next bytes; fewer only at the end of the file.
     fn peek(&mut self, count: usize) -> io::Result<&[u8]> {
         let held = self.ahead.len() - self.used;
         if held < count {

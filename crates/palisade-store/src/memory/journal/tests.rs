@@ -1,4 +1,4 @@
-//! Crashes at any byte, full disks, failed syncs: on a simulated disk.
+//! Crashes at any byte, full disks and failed syncs, on a simulated disk.
 
 use std::collections::BTreeMap;
 use std::io::{self, Cursor, ErrorKind, Read};
@@ -28,8 +28,8 @@ struct SimDisk(Arc<Mutex<Sim>>);
 #[derive(Default)]
 struct Sim {
     files: BTreeMap<String, SimFile>,
-    /// What may still be done before the machine stops: bytes, and one each for
-    /// other changes.
+    /// Work that may still be done before the machine stops: a byte counts one, and so does any
+    /// other change.
     left: Option<usize>,
     is_full: bool,
     sync_fails: bool,
@@ -75,7 +75,7 @@ impl SimDisk {
         self
     }
 
-    /// Starts the machine again: of what was not synced, some is there.
+    /// Starts the machine again: some of what was not synced is on disk.
     fn restart(&self, rng: &mut Rng) -> Self {
         let mut sim = self.0.lock();
         for file in sim.files.values_mut() {
@@ -87,7 +87,7 @@ impl SimDisk {
         self.clone()
     }
 
-    /// Another machine with the disk as it is now.
+    /// Another machine with a copy of the disk as it is now.
     fn copied(&self) -> Self {
         let copy = Self::default();
         let files = self.0.lock().files.iter().map(copied_file).collect();
@@ -228,7 +228,7 @@ const SECOND_COUNTER: RecordKey = RecordKey {
     digest: palisade_core::Digest(u128::MAX - 77),
 };
 
-/// Everything counts one further; true if it is known to be on disk.
+/// Counts everything one further; true if that is known to be on disk.
 async fn count_on(store: &MemoryStore<Arc<TestClock>>, turn: u64) -> bool {
     let quotas = quotas();
     for name in QUOTAS {
@@ -252,7 +252,7 @@ async fn count_on(store: &MemoryStore<Arc<TestClock>>, turn: u64) -> bool {
     store.flush().await.is_ok()
 }
 
-/// What was counted, by each of the things that count.
+/// The count of everything that counts.
 async fn counted(store: &MemoryStore<Arc<TestClock>>) -> Vec<u64> {
     let quotas = quotas();
     let mut counted = Vec::new();
@@ -274,8 +274,8 @@ async fn counted(store: &MemoryStore<Arc<TestClock>>) -> Vec<u64> {
     counted
 }
 
-/// Works until the machine stops; returns the last turn that was begun and the last
-/// that was known to be on disk.
+/// Counts on until the machine stops; returns the last turn that was begun and the last that was
+/// known to be on disk.
 async fn work(disk: &SimDisk, compact_bytes: u64, turns: u64) -> (u64, u64) {
     let Ok((store, _)) = open(disk, compact_bytes) else {
         return (0, 0);
@@ -526,8 +526,8 @@ async fn a_damaged_frame_is_left_out_and_those_behind_it_are_kept() {
     }
 }
 
-/// Decisions go on while the disk fails, the failure shows, and what was decided
-/// meanwhile is written once the disk works again.
+/// Decisions go on while the disk fails, the failure shows, and changes made meanwhile are written
+/// once the disk works again.
 async fn outlives(fail: fn(&mut Sim), heal: fn(&mut Sim)) {
     let disk = SimDisk::default();
     let (store, _) = open(&disk, 2_000).unwrap();

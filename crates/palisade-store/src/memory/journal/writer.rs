@@ -13,18 +13,18 @@ use super::files::{Files, Snapshot};
 use super::{JournalConfig, JournalStats};
 use crate::StoreError;
 
-/// What is written.
+/// Source of what the journal writes.
 pub(crate) trait Durable: Send + Sync + 'static {
-    /// Adds what has changed since the last call and takes the marks away.
+    /// Adds everything that has changed since the last call, and clears its marks.
     fn collect_changed(&self, batch: &mut Batch);
-    /// Adds part of everything; false if there is no such part.
+    /// Adds one part of the whole state; false if there is no such part.
     fn collect_part(&self, part: usize, batch: &mut Batch) -> bool;
-    /// Adds part of what is only kept by a graceful end; false if there is no such
+    /// Adds one part of the state that only a graceful shutdown keeps; false if there is no such
     /// part.
     fn collect_burst(&self, _part: usize, _batch: &mut Batch) -> bool {
         false
     }
-    /// Marks as changed what could not be written.
+    /// Marks changes as dirty again that could not be written.
     fn mark_changed(&self, names: Vec<Name>);
 }
 
@@ -53,7 +53,7 @@ struct Asked {
     flushes: Vec<Answer>,
 }
 
-/// The thread's handle. Dropping it writes what is left and ends the thread.
+/// Handle of the thread. Dropping it writes what is left and ends the thread.
 pub(crate) struct Writer {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
@@ -84,18 +84,21 @@ impl Writer {
         })
     }
 
-    /// To be called after a durable change.
+    /// Wakes the thread after a durable change.
     pub(crate) fn note_change(&self) {
         let shared = &*self.shared;
+        // Most calls find the flag set: reading it first spares them a write to a shared line.
         if !shared.has_changes.load(Ordering::Acquire)
             && !shared.has_changes.swap(true, Ordering::AcqRel)
         {
+            // With the lock, so that the signal cannot fall between the thread's check and its
+            // wait.
             let _asked = shared.asked.lock();
             shared.changed.notify_all();
         }
     }
 
-    /// Writes what was acknowledged so far.
+    /// Writes everything that was acknowledged so far.
     pub(crate) async fn flush(&self) -> Result<(), StoreError> {
         let (answer, answered) = oneshot::channel();
         {
@@ -141,7 +144,7 @@ struct Turns {
     source: Arc<dyn Durable>,
     files: Files,
     every: Duration,
-    /// Zero while the disk works.
+    /// Pause before the next attempt; zero while the disk works.
     pause: Duration,
     snapshot: Option<(Snapshot, usize)>,
 }
@@ -164,8 +167,8 @@ impl Turns {
         }
     }
 
-    /// Waits for a change and a little longer, so that others join it; or for a
-    /// flush, or for the end.
+    /// Waits for a change and then a little longer, so that other changes join it; or for a flush,
+    /// or for the end.
     fn wait(&self) -> (bool, Vec<Answer>) {
         let shared = &*self.shared;
         let mut asked = shared.asked.lock();
@@ -187,6 +190,7 @@ impl Turns {
     }
 
     fn commit(&mut self) -> Result<(), StoreError> {
+        // Cleared first: a change that comes while these are collected sets the flag again.
         self.shared.has_changes.store(false, Ordering::Release);
         let mut batch = Batch::default();
         self.source.collect_changed(&mut batch);
@@ -205,6 +209,7 @@ impl Turns {
                 Ok(())
             }
             Err(error) => {
+                // Dirty again: the next attempt writes their state of that time.
                 self.source.mark_changed(names);
                 self.shared.has_changes.store(true, Ordering::Release);
                 Err(self.note_failure(&error))
@@ -249,9 +254,10 @@ impl Turns {
         failure
     }
 
-    /// A part of a snapshot at a time, so that commits are not held up.
+    /// Writes a snapshot a few parts at a time, so that commits are not held up.
     fn compact(&mut self) {
         let step = match self.snapshot.take() {
+            // Not while the disk fails: a snapshot would only write more.
             None if self.pause.is_zero() && self.files.is_long() => {
                 self.files.begin_snapshot().map(|new| Some((new, 0)))
             }
@@ -282,9 +288,9 @@ impl Turns {
         Ok(Some((snapshot, first + PARTS_PER_TURN)))
     }
 
-    /// The parts were read one after the other, so a change to several of them may
-    /// be in the snapshot in part. Such changes are whole in the log before the
-    /// snapshot counts; if they cannot be written, the snapshot is given up.
+    /// Ends a snapshot. Its parts were read one after the other, so a change to several of them
+    /// may be in it only in part. Such changes are whole in the log before the snapshot counts; if
+    /// they cannot be written, the snapshot is given up.
     fn finish(&mut self, snapshot: Snapshot) -> std::io::Result<Option<(Snapshot, usize)>> {
         if self.commit().is_ok() {
             self.files.finish_snapshot(snapshot)?;

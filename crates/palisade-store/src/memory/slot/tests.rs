@@ -1,4 +1,4 @@
-//! The slot's protocol under every interleaving, by loom.
+//! The slot's protocol under every interleaving of threads, checked by loom.
 
 use loom::sync::atomic::{AtomicU64, Ordering};
 use loom::sync::{Arc, Mutex};
@@ -50,7 +50,7 @@ fn pair() -> Arc<Pair> {
 }
 
 impl Pair {
-    /// As the table takes: without the lock, and with it if that fails.
+    /// Takes as the table does: without the lock, and with it if that fails.
     fn take(&self, tag: u64) {
         if self.take_unlocked(tag).is_none() {
             let _locked = self.lock.lock().unwrap();
@@ -89,8 +89,8 @@ impl Pair {
         }
     }
 
-    /// Moves our bucket to the second slot and gives the first to another bucket
-    /// with the very same ticks: what a split does, at its worst.
+    /// Moves our bucket to the second slot and gives the first one to another bucket with the very
+    /// same ticks: the worst that a split can do.
     fn change_owners(&self) {
         let _locked = self.lock.lock().unwrap();
         let [first, second] = &self.slots;
@@ -104,8 +104,7 @@ impl Pair {
 }
 
 impl Pair {
-    /// Forgets the first slot's bucket and moves ours up into the gap: what expiry
-    /// does.
+    /// Drops the first slot's bucket and moves ours up into the gap, as expiry does.
     fn close_gap(&self) {
         let _locked = self.lock.lock().unwrap();
         let [first, second] = &self.slots;
@@ -164,7 +163,7 @@ fn no_interleaving_charges_the_wrong_owner() {
         mover.join().unwrap();
         let theirs = pair.ticks(THEIRS);
         assert_eq!(pair.ticks(OURS), START + 1);
-        // Given away with or without the take, and not touched since.
+        // The bucket was given away with or without the take, and not touched since.
         assert!(theirs == START || theirs == START + 1);
     });
 }

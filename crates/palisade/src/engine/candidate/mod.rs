@@ -1,9 +1,9 @@
-//! A second policy that decides beside the live one, on the same facts and on counters of
-//! its own, and binds nobody (L-CANDIDATE).
+//! A candidate policy: evaluated beside the live one on the same facts, with counters of its own
+//! and without effect on any answer (L-CANDIDATE).
 //!
-//! Its counters live in this process: no call, no wait and no failure of a store comes of
-//! it, and a decision costs what it takes to compute. What operators do (allowlist, tiers,
-//! resets, lifted blocks, sessions) holds for both.
+//! Its counters live in this process, so the candidate never calls, waits for or fails with the
+//! shared store; a decision costs only the time to compute it. Changes by operators (allowlist,
+//! tiers, resets, lifted blocks, sessions) apply to both policies.
 
 mod receipts;
 mod tally;
@@ -34,28 +34,29 @@ use tally::Tally;
 pub use tally::{CandidateReport, CauseCounts, ComparisonCounts, FirstDifference};
 pub use verdict::{CandidateAnswer, Cause, Comparison};
 
-/// How long a command waits for another one on the same record to end: that one touches
-/// memory only.
+/// Deadline of the candidate's guard commands. The store is in memory, so a command waits only for
+/// another one on the same record.
 const DEADLINE: Duration = Duration::from_millis(10);
 
-/// Guard records and receipts are larger than buckets: of each kind there is room for a tenth.
+/// The store admits one guard record and one receipt for every ten buckets, since both take more
+/// memory than a bucket.
 const KEYS_PER_RECORD: u64 = 10;
 
-/// Where the candidate differs from what was answered.
+/// One comparison of the candidate's decision with the live one.
 #[derive(Clone, Copy, Debug)]
 pub struct CandidateSeen<'a> {
-    /// What was asked.
+    /// The request, call or guard command that both decided.
     pub subject: Subject<'a>,
-    /// How it differs.
+    /// The kind of difference, if there is one.
     pub verdict: Comparison,
-    /// What was answered.
+    /// The decision that was answered.
     pub live: &'a Decision,
-    /// What the candidate would have answered.
+    /// The decision that the candidate would have answered.
     pub candidate: &'a Decision,
 }
 
-/// The live policy's clock. (A name of its own: the compiler cannot see that what borrows from
-/// a `dyn Clock` may move between threads.)
+/// The live engine's clock. It needs a named type: the compiler cannot prove that a future which
+/// borrows from a bare `dyn Clock` is `Send`.
 struct Time(Arc<dyn Clock>);
 
 impl Clock for Time {
@@ -68,12 +69,12 @@ impl Clock for Time {
     }
 }
 
-/// A decision of the candidate, under way. Boxed, and by functions that are not generic: its
-/// state is that of a second decision, which most engines never take, and it is compiled here
-/// once and not again with every engine that may have a candidate.
+/// A candidate's decision in progress. It is boxed and made by non-generic functions, so that
+/// futures of the live engine do not grow by the state of a second decision, which most engines
+/// never take, and so that this code is compiled once.
 type Later<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// The candidate of an engine.
+/// The candidate policy of an engine: its own engine, its receipts and the comparison so far.
 pub(super) struct Candidate {
     engine: Engine,
     tenants: Arc<CandidateTenants>,
@@ -83,7 +84,8 @@ pub(super) struct Candidate {
     shows_header: AtomicBool,
 }
 
-/// Tenants of the candidate's own file or, where they come from elsewhere, the live ones.
+/// The tenants of the candidate's own file or, if tenants come from elsewhere, those of the live
+/// policy.
 struct CandidateTenants {
     own: ArcSwapOption<FileTenants>,
     live: Arc<dyn Tenants>,
@@ -134,7 +136,8 @@ impl Candidate {
         }
     }
 
-    /// The same counters under another policy, or beside another live one.
+    /// Continues under a new candidate or live policy. The counters stay; the comparison starts
+    /// anew.
     fn succeeded_by(&self, live: &Engine, bundle: &CandidateBundle) {
         self.shows_header.store(bundle.header, Ordering::Relaxed);
         self.tenants.own.store(bundle.tenants.clone());
@@ -144,7 +147,7 @@ impl Candidate {
             .start_anew(live.policy.load().revision, &bundle.policy, now);
     }
 
-    /// Follows the keys and clients that operators and the source register.
+    /// Copies the API keys and clients that operators and the policy source have registered.
     pub(super) fn attach_registered(&self) {
         self.engine.attach_registered();
     }
@@ -166,7 +169,8 @@ impl Candidate {
         })
     }
 
-    /// `None` for facts that the live policy refused, too.
+    /// Decides a guard command. `None` for facts that are not valid; the live policy has refused
+    /// them as well.
     fn command<'a>(&'a self, op: GuardOp, facts: &'a GuardFacts) -> Later<'a, Option<Decision>> {
         Box::pin(async move {
             let (answer, _) = self.engine.answer_command(op, facts).await.ok()?;
@@ -174,7 +178,7 @@ impl Candidate {
         })
     }
 
-    /// Counts how the two decisions differ, and tells whoever listens.
+    /// Counts the comparison and, if the decisions differ, reports it to the observer.
     fn compare(
         &self,
         live: &Engine,
@@ -204,7 +208,7 @@ impl Candidate {
 }
 
 impl CandidateSeen<'_> {
-    /// The decision that refuses: the candidate's, or the one that it would not repeat.
+    /// The decision that refuses: the candidate's or, if the candidate newly allows, the live one.
     #[must_use]
     pub const fn refusing(&self) -> &Decision {
         match self.verdict {
@@ -215,8 +219,8 @@ impl CandidateSeen<'_> {
 }
 
 impl Engine {
-    /// Puts a candidate beside the live policy, replaces it, or takes it away. What it has
-    /// counted stays counted under a new one; the comparison starts anew.
+    /// Installs a candidate policy, replaces it, or with `None` removes it. A replacement of the
+    /// same size (`keys_max`) keeps the counters; the comparison always starts anew.
     pub fn set_candidate(&self, bundle: Option<&CandidateBundle>) {
         let Some(bundle) = bundle else {
             self.candidate.take_away();
@@ -227,13 +231,14 @@ impl Engine {
                 before.succeeded_by(self, bundle);
             }
             _ => {
+                // The size of a store is fixed, so another size needs a new one.
                 let fresh = Candidate::new(self, bundle);
                 self.candidate.put(Arc::new(fresh));
             }
         }
     }
 
-    /// How the candidate has compared so far; `None` without one.
+    /// The comparison of the candidate with the live policy so far; `None` without a candidate.
     pub fn candidate_report(&self) -> Option<CandidateReport> {
         let candidate = self.candidate.get()?;
         let mut stats = candidate.engine.store().stats();
@@ -243,7 +248,8 @@ impl Engine {
         Some(candidate.tally.report(&stats))
     }
 
-    /// What the candidate says to a request that was decided, if it differs.
+    /// Lets the candidate decide a request that was just answered. Returns its answer if it
+    /// differs.
     pub(super) async fn beside_request(
         &self,
         facts: &RequestFacts,
@@ -251,13 +257,15 @@ impl Engine {
     ) -> Option<Box<CandidateAnswer>> {
         let candidate = self.candidate.get()?;
         let mut would_be = candidate.request(facts).await;
+        // If both allowed, a refund of the live charge must reach the candidate's buckets, too.
         if let (Some(live), Some(own)) = (&decision.receipt, would_be.receipt.take()) {
             candidate.receipts.note(live, own);
         }
         candidate.compare(self, Subject::Request(facts), decision, &would_be)
     }
 
-    /// The same for a call of an Envoy rate-limit service.
+    /// Lets the candidate decide a call of Envoy that was just answered. Returns its answer if it
+    /// differs.
     pub(super) async fn beside_call(
         &self,
         facts: &DescriptorFacts<'_>,
@@ -269,7 +277,8 @@ impl Engine {
         candidate.compare(self, subject, &answer.decision, &would_be)
     }
 
-    /// The same for a guard command.
+    /// Lets the candidate decide a guard command that was just answered. Returns its answer if it
+    /// differs.
     pub(super) async fn beside_command(
         &self,
         op: GuardOp,
@@ -281,17 +290,19 @@ impl Engine {
         candidate.compare(self, Subject::Guard(op, facts), decision, &would_be)
     }
 
-    /// The candidate's counters, for what holds for both. Nothing of them can fail.
+    /// The candidate's counters, for changes that apply to both policies; `None` without a
+    /// candidate.
     pub(super) fn beside(&self) -> Option<Beside> {
         self.candidate.get().map(Beside)
     }
 }
 
-/// The candidate, as operators' changes and what is given back reach it.
+/// Handle through which operators' changes and refunds reach the candidate. Its store is in memory,
+/// so their results are ignored.
 pub(super) struct Beside(Arc<Candidate>);
 
 impl Beside {
-    /// Gives back what the candidate took for the request that this is the live receipt of.
+    /// Gives back what the candidate took for the request to which the live `receipt` belongs.
     pub(super) fn refund<'a>(&'a self, receipt: &'a str) -> Later<'a, ()> {
         Box::pin(async move {
             if let Some(own) = self.0.receipts.take(receipt) {
@@ -341,7 +352,7 @@ impl Beside {
     }
 }
 
-/// When a comparison began, as reports say it.
+/// An instant in the format of reports.
 fn shown(at: Micros) -> String {
     at.to_rfc3339()
 }

@@ -1,12 +1,12 @@
-//! Which receipt of the candidate belongs to one that a caller holds, so that what goes back
-//! to the live buckets goes back to the candidate's, bucket by bucket.
+//! Maps the receipts that callers hold to those of the candidate, so that a refund of live buckets
+//! also refunds the candidate's buckets.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
 
 use parking_lot::Mutex;
 
-/// Receipts of checks that both policies allowed, the latest ones.
+/// Receipts of the latest checks that both policies allowed.
 pub(super) struct Receipts {
     count_max: usize,
     hasher: RandomState,
@@ -15,14 +15,15 @@ pub(super) struct Receipts {
 
 #[derive(Default)]
 struct Kept {
-    /// By a keyed hash of the caller's receipt: it names buckets, and is held once less.
+    /// The candidate's receipts by a keyed hash of the caller's, so that the caller's receipt,
+    /// which names buckets, is not kept as well.
     own: HashMap<u64, Box<str>>,
-    /// The oldest first, used ones included until their turn comes.
+    /// The hashes, oldest first. A used one stays until it is the oldest.
     order: VecDeque<u64>,
 }
 
 impl Receipts {
-    /// Room for so many; the oldest make way.
+    /// Room for `count_max` receipts; beyond it the oldest is dropped.
     pub(super) fn new(count_max: usize) -> Self {
         Self {
             count_max: count_max.max(1),
@@ -31,7 +32,7 @@ impl Receipts {
         }
     }
 
-    /// The caller was given `live`, and the candidate would have given `own`.
+    /// Notes that `own` is the candidate's receipt for the check whose caller got `live`.
     pub(super) fn note(&self, live: &str, own: Box<str>) {
         let key = self.hasher.hash_one(live);
         let mut kept = self.kept.lock();
@@ -44,7 +45,7 @@ impl Receipts {
         kept.own.insert(key, own);
     }
 
-    /// What belongs to the caller's receipt, once.
+    /// Removes and returns the candidate's receipt for the caller's, so that it is refunded once.
     pub(super) fn take(&self, live: &str) -> Option<Box<str>> {
         let key = self.hasher.hash_one(live);
         self.kept.lock().own.remove(&key)

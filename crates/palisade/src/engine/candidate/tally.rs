@@ -1,4 +1,4 @@
-//! What the comparison of two policies has come to so far, bounded.
+//! Counts of the comparison of two policies, in bounded memory.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,9 +14,9 @@ use super::verdict::{Cause, Comparison};
 use super::{CandidateSeen, Subject, shown};
 use crate::observe::{log_digest, pseudonym};
 
-/// Most limits and rules that are counted apart; the rest count as `other`.
+/// Most limits and rules that are counted separately; the rest count as `other`.
 const CAUSES_MAX: usize = 1000;
-/// Differences that are kept, the first ones.
+/// Number of differences that are kept; only the first ones are.
 const FIRST_MAX: usize = 50;
 
 /// How the candidate compares, for operators and dashboards. Names of the policy and
@@ -72,7 +72,7 @@ impl ComparisonCounts {
         }
     }
 
-    /// Decisions that would have been another.
+    /// Decisions that the candidate would have made otherwise.
     #[must_use]
     pub const fn differ(&self) -> u64 {
         self.newly_denied + self.newly_allowed + self.otherwise
@@ -117,7 +117,7 @@ pub struct FirstDifference {
     pub cause: String,
 }
 
-/// Counts of one comparison.
+/// The counts of one comparison.
 pub(super) struct Tally {
     verdicts: [AtomicU64; Comparison::ALL.len()],
     rows: Mutex<Rows>,
@@ -145,7 +145,7 @@ impl Tally {
         }
     }
 
-    /// Forgets what was compared: one of the policies is another now.
+    /// Starts the comparison from zero, because one of the policies was replaced.
     pub(super) fn start_anew(&self, live_revision: u64, candidate: &PolicySet, now: Micros) {
         let mut rows = self.rows.lock();
         let fresh = Self::new(live_revision, candidate, now);
@@ -155,7 +155,8 @@ impl Tally {
         }
     }
 
-    /// Counts a decision. Where both allow, which is nearly always, this is one addition.
+    /// Counts a decision. If both policies allow, which is nearly always so, this is a single
+    /// atomic addition.
     pub(super) fn count(&self, keyring: &Keyring, seen: &CandidateSeen<'_>) {
         if let Some(cell) = self.verdicts.get(seen.verdict as usize) {
             cell.fetch_add(1, Ordering::Relaxed);
@@ -229,7 +230,7 @@ fn difference(keyring: &Keyring, seen: &CandidateSeen<'_>) -> FirstDifference {
     let (asked, ip) = match seen.subject {
         Subject::Request(facts) => {
             let class = seen.live.class.as_deref().unwrap_or("none");
-            // A caller may name any class: only the policies' own are shown.
+            // A caller may send any text as its class: only names from the policy are shown.
             let known = facts.class.is_none();
             let class = if known { class } else { "of the caller" };
             (class.to_owned(), facts.address())

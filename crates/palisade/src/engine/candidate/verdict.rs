@@ -1,4 +1,4 @@
-//! Two decisions on the same facts → how they differ.
+//! Compares two decisions on the same facts.
 
 use std::fmt;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ pub enum Comparison {
 }
 
 impl Comparison {
-    /// All of them.
+    /// Every comparison, in the order of declaration.
     pub const ALL: [Self; 5] = [
         Self::Agrees,
         Self::NewlyDenied,
@@ -35,7 +35,7 @@ impl Comparison {
         Self::NotCompared,
     ];
 
-    /// Compares what the live policy decided with what another would have.
+    /// Compares the live policy's decision with that of another policy.
     #[must_use]
     pub fn of(live: &Decision, other: &Decision) -> Self {
         if live.mode.is_of_outage() || other.mode.is_of_outage() {
@@ -52,7 +52,7 @@ impl Comparison {
         }
     }
 
-    /// Whether there is a difference to speak of.
+    /// Whether the policies would have answered differently. Not true of [`Self::NotCompared`].
     #[must_use]
     pub const fn differs(self) -> bool {
         matches!(
@@ -61,7 +61,7 @@ impl Comparison {
         )
     }
 
-    /// As in metric labels, audit events and JSON.
+    /// Name in metric labels, audit events and JSON.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -74,7 +74,8 @@ impl Comparison {
     }
 }
 
-/// How long a refusal lasts may differ by the instants at which the two were judged.
+/// Whether two refusals are the same. Their waits are not compared, because the two policies decide
+/// at slightly different instants.
 fn refused_alike(live: &Decision, other: &Decision) -> bool {
     live.outcome == other.outcome
         && live.level == other.level
@@ -90,7 +91,7 @@ fn denying_limit(decision: &Decision) -> Option<&Arc<str>> {
     denying.find_map(|reason| reason.limit.as_ref())
 }
 
-/// What stood in the way of a refused request: names of the policy only.
+/// The rule and limit that refused a request. Both are names from the policy, so they may be shown.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Cause {
     /// The rule that decided.
@@ -100,7 +101,7 @@ pub struct Cause {
 }
 
 impl Cause {
-    /// Why `decision` refuses.
+    /// The cause of a refusal by `decision`.
     #[must_use]
     pub fn of(decision: &Decision) -> Self {
         Self {
@@ -130,21 +131,21 @@ impl fmt::Display for Cause {
     }
 }
 
-/// What the candidate would have answered instead.
+/// The candidate's answer where it differs from the live one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CandidateAnswer {
-    /// How it differs.
+    /// The kind of difference.
     pub verdict: Comparison,
-    /// What the candidate asks for.
+    /// The candidate's outcome.
     pub decision: Outcome,
-    /// What refuses: in the candidate or, of what it newly allows, in the live policy.
+    /// The cause of the refusal: in the candidate or, if it newly allows, in the live policy.
     pub cause: Cause,
-    /// Whether answers say so in a header.
+    /// Whether the answer carries this in a header.
     pub is_shown: bool,
 }
 
 impl CandidateAnswer {
-    /// The opt-in header, a structured field: the verdict, with the rule and limit.
+    /// The opt-in header: a structured field with the verdict, the rule and the limit.
     #[must_use]
     pub fn header(&self) -> Option<Header> {
         if !self.is_shown {

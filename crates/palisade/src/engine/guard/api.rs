@@ -1,5 +1,4 @@
-//! Heavy-API hits: three sliding counters in the store, the block in the network
-//! record.
+//! Heavy-API hits: three sliding counters in the store, and the block in the network record.
 
 use palisade_core::decision::Outcome;
 use palisade_core::guard::{
@@ -31,6 +30,8 @@ impl Command<'_> {
             ..
         } = *self;
         let guard = &policy.settings.guard;
+        // Sessions are in the account's login record, which is loaded only for requests that have a
+        // session.
         let session = signals.session.and(signals.keys(Flow::Login).account);
         let mut readings = None;
         for _ in 0..=RETRIES_MAX {
@@ -46,7 +47,7 @@ impl Command<'_> {
             if let Some(answer) = replayed_hit(guard, signals, &network, loaded.now) {
                 return Ok(replayed(&loaded, &answer));
             }
-            // A hit is counted once, however often the record has to be written.
+            // A lost swap repeats the write of the record, not the count of the hit.
             let counted = match readings {
                 Some(counted) => counted,
                 None => self.count_hit(calls, signals).await?,
@@ -54,6 +55,7 @@ impl Command<'_> {
             readings = Some(counted);
             let found = evaluate_hit(guard, signals, network, counted, loaded.now);
             let writes = writes(policy, &loaded, &found);
+            // Futures are lazy: without a write nothing is sent.
             let commit = calls.make(|store| store.commit(&writes));
             if writes.is_empty() || commit.await? == Commit::Done {
                 return Ok(applied(signals, &loaded, &writes, found));
@@ -80,6 +82,8 @@ impl Command<'_> {
             let previous = previous.as_ref().and_then(|old| name(limit, old, pick));
             Some(charge(limit, name(limit, &counters, pick)?, previous))
         };
+        // In the order of the readings below. The moderate counter comes last because it may be
+        // missing.
         let charges: Vec<Charge<'_>> = [
             of(minor, |names| Some(names.minor)),
             of(severe, |names| Some(names.severe)),
@@ -104,7 +108,8 @@ impl Command<'_> {
     }
 }
 
-/// A counter of hits: it counts on when it is full, the rules decide what follows.
+/// A charge that counts a hit even if the counter is full, because the rules decide what follows
+/// from the count.
 fn charge(limit: &Limit, name: BucketName, previous: Option<BucketName>) -> Charge<'_> {
     Charge {
         limit,
@@ -117,7 +122,8 @@ fn charge(limit: &Limit, name: BucketName, previous: Option<BucketName>) -> Char
     }
 }
 
-/// The name of one of the three counters. All of one prefix share a hash tag.
+/// The name of one of the three counters. Counters under the same prefix share a hash tag, so that
+/// a cluster keeps them in one slot.
 fn name(
     limit: &Limit,
     names: &ApiCounters,

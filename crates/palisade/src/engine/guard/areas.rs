@@ -1,5 +1,5 @@
-//! How many accounts failed from one IPv4 /24 or IPv6 /48 lately, as this node saw it
-//! (G-SPRAY-WIDE). Kept in memory: a hint that asks for a challenge needs no store.
+//! Accounts that failed recently per IPv4 /24 or IPv6 /48, as this node saw it (G-SPRAY-WIDE). The
+//! counts stay in memory: they only ask for a challenge, which is not worth a store call.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -8,16 +8,16 @@ use palisade_core::key::{Digest, Domain, Keyring};
 use palisade_core::time::{MINUTE, Micros};
 use parking_lot::Mutex;
 
-/// Areas that are watched at once; past that the one that failed longest ago leaves.
+/// Most areas that are watched at once. A new one then evicts the one whose last failure is oldest.
 const AREAS_MAX: usize = 4096;
-/// Accounts that are told apart per area.
+/// Most accounts that are counted per area.
 const ACCOUNTS_MAX: usize = 256;
 const WINDOW: u64 = 10 * MINUTE;
 
-/// Accounts that failed lately, with the instant of their last failure.
+/// Accounts that failed recently, each with the instant of its last failure.
 type Accounts = HashMap<Digest, Micros>;
 
-/// The areas that failed lately, by keyed digest.
+/// Accounts that failed recently, by the keyed digest of their area.
 #[derive(Default)]
 pub(super) struct Areas(Mutex<HashMap<Digest, Accounts>>);
 
@@ -44,7 +44,7 @@ impl Areas {
         }
     }
 
-    /// Accounts that failed from there within the window.
+    /// Number of accounts that failed from `area` within the window.
     pub(super) fn accounts(&self, area: Digest, now: Micros) -> usize {
         let areas = self.0.lock();
         let recent = |at: &&Micros| now.since(**at) < WINDOW;
@@ -54,7 +54,8 @@ impl Areas {
     }
 }
 
-/// Drops areas that are over; if there are none, the one that failed longest ago.
+/// Drops areas without a failure in the window; if there are none, the one whose last failure is
+/// oldest.
 fn make_room(areas: &mut HashMap<Digest, Accounts>, now: Micros) {
     areas.retain(|_, accounts| accounts.values().any(|at| now.since(*at) < WINDOW));
     if areas.len() >= AREAS_MAX {

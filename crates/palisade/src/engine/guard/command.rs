@@ -21,56 +21,59 @@ use super::turns::pairs_of;
 use super::{Guard, areas};
 use crate::deadline::until;
 
-/// How often a lost compare-and-swap is tried again (F-CONFLICT).
+/// Most retries after a lost compare-and-swap (F-CONFLICT).
 pub(in crate::engine) const RETRIES_MAX: usize = 8;
 
-/// What a guard command did, for the audit.
+/// Effects of a guard command, for the audit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GuardNotes {
-    /// Blocks and answers that were issued now.
+    /// Blocks and answers that this command issued.
     pub issued: Vec<Candidate>,
-    /// The lockout has just locked.
+    /// Whether this command locked the name.
     pub locked: bool,
-    /// The answer was given before (G-ONCE).
+    /// Whether the answer is a repetition of an earlier one (G-ONCE).
     pub replayed: bool,
 }
 
-/// What the records said.
+/// Result of a command that was evaluated on the store's records and committed.
 pub(super) struct Applied {
     pub(super) decision: Decision,
     pub(super) notes: GuardNotes,
+    /// HARD blocks that this command met.
     pub(super) seen: Vec<SeenHard>,
-    /// What the name's record refuses from now on, if the lockout was asked.
+    /// State of the name's lockout after this command, if the command has a user name.
     pub(super) standing: Option<Standing>,
 }
 
-/// A HARD block in the records of this command, to be remembered for an outage.
+/// A HARD block in the records of a command, remembered so that it binds in an outage too.
 pub(super) struct SeenHard {
     pub(super) kind: KeyKind,
     pub(super) member: Option<Digest>,
     pub(super) block: SeenBlock,
-    /// How long it still runs by the store's clock.
+    /// Remaining time by the store's clock.
     pub(super) left_us: u64,
 }
 
-/// Why the records could not be used.
+/// Reason why a command could not be decided on the store's records.
 pub(super) enum Unusable {
-    /// The store did not answer.
+    /// The store gave no answer.
     Store(NoAnswer),
-    /// A record is unreadable, too new, or changed too often.
+    /// A record is unreadable, was written by a newer version, or changed too often.
     Record(Rule),
 }
 
 impl From<NoAnswer> for Unusable {
     fn from(no_answer: NoAnswer) -> Self {
         match no_answer {
+            // The time was lost to other commands on these records, and says nothing about the
+            // store.
             NoAnswer::OutOfTime => Self::Record(Rule::F_CONFLICT),
             NoAnswer::NotAsked | NoAnswer::Failed(_) => Self::Store(no_answer),
         }
     }
 }
 
-/// One command on its way.
+/// A guard command with everything it needs on its way to a decision.
 pub(super) struct Command<'e> {
     pub(super) calls: Calls<'e>,
     pub(super) policy: &'e PolicySet,
@@ -84,7 +87,7 @@ impl Engine {
     /// Decides a guard command.
     ///
     /// # Errors
-    /// A missing account on login or OTP, or trust in nothing; nothing is touched then.
+    /// A field that is missing or not valid for this command; nothing is counted then.
     pub async fn guard(
         &self,
         op: GuardOp,
@@ -103,7 +106,7 @@ impl Engine {
         Ok(answer)
     }
 
-    /// The answer and what the command did; nobody is told.
+    /// The answer and the effects of the command, without reporting them to the observer.
     pub(in crate::engine) async fn answer_command(
         &self,
         op: GuardOp,
@@ -119,8 +122,10 @@ impl Engine {
             }
             let area = self.watched_area(&policy, op, facts, &mut signals);
             let (mut decision, notes) = self.judge_command(&policy, op, &signals).await;
+            // The lockout counts attempts only, so other commands get no note about it.
             let asked = signals.username.is_some() || op.attempt().is_none();
             decision.lockout = (lockout.enabled && !asked).then_some(LockoutNote::NotAsked);
+            // A repetition of an earlier answer is no second failure (G-ONCE).
             if let Some((area, account)) = area.filter(|_| !notes.replayed) {
                 self.guard.areas.failed(area, account, self.now());
             }
@@ -136,8 +141,8 @@ impl Engine {
         Ok((answer, notes))
     }
 
-    /// G-SPRAY-WIDE, where it is on: a check is told whether its area was sprayed; of a
-    /// failure the area and account to note.
+    /// Applies G-SPRAY-WIDE if the flow uses it: tells the signals of a command whether its area is
+    /// sprayed. Returns the area and account to count if the command reports a failure.
     fn watched_area(
         &self,
         policy: &PolicySet,
@@ -173,7 +178,7 @@ impl Engine {
         let now = self.now();
         let keys = degraded_keys(policy, flow, signals);
         match applied {
-            // What shadow mode did not enforce must not bind in an outage either.
+            // A block that shadow mode did not enforce must not bind in an outage either.
             Ok(applied) if policy.settings.guard.mode(flow) == GuardMode::Shadow => {
                 (applied.decision.in_shadow(), applied.notes)
             }
@@ -193,7 +198,8 @@ impl Engine {
         }
     }
 
-    /// F-BLOCKS: what binds now must bind in an outage too.
+    /// Remembers the blocks and the lockout that bind now, so that they bind in an outage too
+    /// (F-BLOCKS).
     fn remember_blocks(&self, flow: Flow, keys: DegradedKeys, applied: &Applied, now: Micros) {
         let lockout = keys.lockout.zip(applied.standing.as_ref());
         if applied.seen.is_empty() && lockout.is_none() {
@@ -205,6 +211,7 @@ impl Engine {
         }
         let blocks = modes.guard(flow).blocks();
         for seen in &applied.seen {
+            // A record may have blocks of devices and user agents other than this command's.
             let keys = match (seen.kind, seen.member) {
                 (KeyKind::AccountDevice | KeyKind::PrefixDevice, Some(member)) => DegradedKeys {
                     fingerprint: Some(member),
@@ -226,8 +233,7 @@ impl Engine {
 }
 
 impl Guard {
-    /// Runs a command, all of it within the request's time: waiting for its turn,
-    /// loading, and every retry.
+    /// Runs a command. Waiting for its turn, loading and every retry share the request's time.
     async fn run(&self, command: &Command<'_>) -> Result<Applied, Unusable> {
         let pairs = pairs_of(command.keys);
         let turn = self.turns.turn(&pairs);
@@ -249,8 +255,8 @@ fn disabled(now: Micros) -> Decision {
     }
 }
 
-/// What is left of the signals without the records: only the host's word gives
-/// trust.
+/// The keys of degraded mode. Without the records a device cannot be known as the owner's: only the
+/// host's word makes an attempt trusted.
 fn degraded_keys(policy: &PolicySet, flow: Flow, signals: &Signals) -> DegradedKeys {
     let lockout = &policy.settings.lockout;
     let is_enforced = policy.settings.guard.mode(flow) == GuardMode::Enforce;
@@ -262,6 +268,7 @@ fn degraded_keys(policy: &PolicySet, flow: Flow, signals: &Signals) -> DegradedK
         account: signals.account.map(|account| account.current),
         fingerprint: signals.fingerprint.map(|found| found.digest.current),
         lockout: name.filter(|_| lockout.enabled && is_enforced),
+        // Where no challenge is required, its absence must not be held against an attempt.
         challenge_passed: signals.challenge_passed || !is_required,
         trust: if signals.trusted {
             Trust::Trusted

@@ -1,4 +1,4 @@
-//! Login and OTP commands.
+//! Login and OTP commands: load the records, evaluate the rules, commit by compare-and-swap.
 
 use palisade_core::Digest;
 use palisade_core::decision::{KeyKind, Outcome};
@@ -25,7 +25,7 @@ const NETWORK: usize = 1;
 const DEVICE: usize = 2;
 const LOCKOUT: usize = 3;
 
-/// What a part of the writes left to do (Redis Cluster).
+/// State after a commit that wrote only some of the records, which happens on Redis Cluster.
 struct Part {
     before: Loaded,
     written: Vec<RecordWrite>,
@@ -41,6 +41,7 @@ impl Command<'_> {
         let mut part: Option<Part> = None;
         for _ in 0..=RETRIES_MAX {
             let calls = self.calls.anew();
+            // The command before this one may have left its records, which saves a read.
             let mut known = match turn.recall() {
                 Some(known) if known.serves_to_refuse(arrived) => known,
                 _ => known(calls, *pairs).await?,
@@ -52,10 +53,13 @@ impl Command<'_> {
                 Ok(found) => found,
                 Err(failed) => return Err(unreadable(calls, failed).await),
             };
+            // After a partial commit only the remaining records are written.
             let mut written = part.as_ref().map_or_else(Vec::new, |p| p.written.clone());
             let mut wanted = self.writes(&known.loaded, &found);
             wanted.retain(|write| !written.iter().any(|done| done.key == write.key));
             let is_refused = wanted.is_empty() && found.answer.outcome != Outcome::Allow;
+            // Records that were read before this command arrived may serve a refusal, and nothing
+            // else: read them anew.
             if !known.is_fresh(arrived) && !is_refused {
                 continue;
             }
@@ -184,9 +188,9 @@ fn writes(
     writes
 }
 
-/// A running HARD block of the records, if it can be told whom it binds. Members of
-/// the network record are known by half a digest only: those of this very command
-/// are recognised, others are met again by their own commands.
+/// An active HARD block in the form that is remembered for outages; `None` if it cannot be told
+/// whom it binds. A network record names its members by half a digest: those of this command are
+/// completed, others are remembered when their own commands come.
 pub(super) fn seen_hard(signals: &Signals, block: &ActiveBlock, now: Micros) -> Option<SeenHard> {
     let own = |digest: Digest| {
         let half = Short::of(digest).hex();

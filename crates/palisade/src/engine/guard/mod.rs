@@ -12,7 +12,7 @@ mod turns;
 pub use command::GuardNotes;
 pub(super) use command::RETRIES_MAX;
 
-/// What this node keeps of the guard beside the store.
+/// State of the guard in this process.
 #[derive(Default)]
 pub(super) struct Guard {
     turns: turns::Turns,

@@ -1,4 +1,4 @@
-//! Bytes ↔ records, with what to do about those that cannot be read.
+//! Loading and writing of records, and handling of those that cannot be read.
 
 use palisade_core::guard::{DecodeError, Found, KeyPair};
 use palisade_core::record::{Record, RecordKey, RecordWrite};
@@ -8,14 +8,14 @@ use palisade_core::time::Micros;
 use super::super::link::{Calls, NoAnswer};
 use super::command::Unusable;
 
-/// A record of this command: where it is, and what was there.
+/// A record of this command: its keys, and what the store had under them.
 #[derive(Clone)]
 pub(super) struct Slot {
     keys: Option<KeyPair>,
     found: Found,
 }
 
-/// Everything one command loaded, in the order account, network, device, lockout.
+/// All records of one command, in the order account, network, device, lockout.
 #[derive(Clone)]
 pub(super) struct Loaded {
     pub(super) now: Micros,
@@ -31,7 +31,7 @@ impl Loaded {
         }
     }
 
-    /// The record in `slot`, decoded; a missing one is the default.
+    /// The record in `slot`, decoded. A missing record is the default.
     pub(super) fn record<T: Default>(
         &self,
         slot: usize,
@@ -47,6 +47,7 @@ impl Loaded {
         let Some(stored) = found.record() else {
             return Ok(T::default());
         };
+        // During a rotation of the secret, a record may exist under its previous key only.
         let place = match &found.current {
             Some(_) => keys.current,
             None => keys.previous.unwrap_or(keys.current),
@@ -54,8 +55,8 @@ impl Loaded {
         decode(&stored.bytes).map_err(|error| (place, error))
     }
 
-    /// Goes on after a part of the writes: records that are written count as they
-    /// were before, at the same instant, and are not written again.
+    /// Continues after a commit that wrote only some records. Those are taken as they were before,
+    /// at the same instant, so that evaluation gives the same result; they are not written again.
     pub(super) fn resume(&mut self, before: &Self, written: &[RecordWrite]) {
         self.now = before.now;
         for (slot, old) in self.slots.iter_mut().zip(&before.slots) {
@@ -68,7 +69,7 @@ impl Loaded {
         }
     }
 
-    /// The records as they are after `written` was committed.
+    /// The records as they are after `written` has been committed.
     pub(super) fn after(&self, written: &[RecordWrite]) -> Self {
         let mut after = self.clone();
         for slot in &mut after.slots {
@@ -84,7 +85,7 @@ impl Loaded {
         after
     }
 
-    /// The writes that replace the record in `slot`.
+    /// The writes that replace the record in `slot` by `bytes`.
     pub(super) fn writes(&self, slot: usize, bytes: Vec<u8>, until: Micros) -> Vec<RecordWrite> {
         match self.slots.get(slot) {
             Some(Slot {
@@ -95,8 +96,7 @@ impl Loaded {
         }
     }
 
-    /// The revision of each record that this command has, after `written` ones
-    /// were replaced.
+    /// The revision of each record of this command after `written` has been committed.
     pub(super) fn revisions(&self, written: &[RecordWrite]) -> Vec<(&'static str, u64)> {
         self.slots
             .iter()
@@ -114,6 +114,7 @@ fn stored(write: &RecordWrite) -> Option<Record> {
     let bytes = write.bytes.clone()?;
     Some(Record {
         bytes,
+        // A commit increases the revision by one.
         revision: write.expect + 1,
     })
 }
@@ -130,6 +131,8 @@ pub(super) async fn load(
     }
     let loaded = calls.make(|store| store.load(&keys)).await?;
     let mut records = loaded.records.into_iter();
+    // The store returns records in the order of `keys`: of each pair the current key, then the
+    // previous one.
     let mut next = || records.next().flatten();
     let slots = pairs.map(|keys| Slot {
         found: keys.map_or_else(Found::default, |pair| Found {
@@ -144,8 +147,8 @@ pub(super) async fn load(
     })
 }
 
-/// F-CORRUPT: the record is set aside and this request fails closed; the next
-/// one starts afresh. F-VERSION: a newer record is left as it is.
+/// Sets a corrupt record aside: this request fails closed, and the next one starts with an empty
+/// record (F-CORRUPT). A record of a newer version is left alone (F-VERSION).
 pub(super) async fn unreadable(calls: Calls<'_>, failed: (RecordKey, DecodeError)) -> Unusable {
     match failed {
         (_, DecodeError::NewerVersion) => Unusable::Record(Rule::F_VERSION),

@@ -16,16 +16,16 @@ use super::command::{RETRIES_MAX, Unusable};
 use super::records::{Loaded, load, unreadable};
 use crate::deadline::until;
 
-/// Sessions count in both flows: a device that is trusted at login is so at the
+/// Sessions are recorded in both flows, so that a device trusted at login is also trusted at the
 /// one-time code.
 const FLOWS: [Flow; 2] = [Flow::Login, Flow::Otp];
 
 impl Engine {
-    /// Issues a session id for an account: 256 random bits, of which only a keyed
-    /// digest is kept. The oldest of more than 20 stops being trusted.
+    /// Issues a session id for an account: 256 random bits, of which only a keyed digest is stored.
+    /// An account has at most 20 sessions; a further one ends the oldest.
     ///
     /// # Errors
-    /// The store's.
+    /// An error of the store.
     pub async fn issue_session(&self, account: &Id) -> Result<String, StoreError> {
         let mut bytes = [0; 32];
         rand::rng().fill_bytes(&mut bytes);
@@ -50,10 +50,10 @@ impl Engine {
         .await
     }
 
-    /// Revokes one session of an account, or all; says how many there were.
+    /// Revokes one session of an account, or all of them, and returns how many there were.
     ///
     /// # Errors
-    /// The store's.
+    /// An error of the store.
     pub async fn revoke_sessions(
         &self,
         account: &Id,
@@ -96,6 +96,7 @@ impl Engine {
         for _ in 0..=RETRIES_MAX {
             let loaded = load(calls, pairs).await?;
             let (count, writes) = self.changed_sessions(calls, &loaded, &change).await?;
+            // Futures are lazy: without a change nothing is sent.
             let commit = calls.make(|store| store.commit(&writes));
             if count == 0 || commit.await? == Commit::Done {
                 return Ok(count);
@@ -118,6 +119,7 @@ impl Engine {
                 Ok(record) => record,
                 Err(failed) => return Err(cannot_read(calls, failed).await),
             };
+            // A session is recorded in both flows, and counts once.
             most = change(&mut record, loaded.now).max(most);
             if let Some(flow) = guard.flow(flow) {
                 let until = record.expires_at(guard, flow);
@@ -128,6 +130,7 @@ impl Engine {
     }
 
     fn account_records(&self, account: &Id) -> [Option<KeyPair>; 2] {
+        // An account's keys do not depend on the address.
         let mut facts = GuardFacts::new(std::net::IpAddr::from([0, 0, 0, 0]));
         facts.account = Some(account.clone());
         let signals = Signals::resolve(&self.keyring, GuardOp::LoginCheck, &facts);

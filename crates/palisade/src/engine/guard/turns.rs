@@ -1,9 +1,9 @@
-//! One command at a time per record within a node, so that nodes conflict with each
-//! other and never with themselves.
+//! One command at a time per record within a node, so that compare-and-swaps are lost to other
+//! nodes only.
 //!
-//! Who ends a turn while others wait leaves behind what it knew of its records. A
-//! flood on one account from one place so costs the store one read for all that were
-//! waiting when it began, and a write for those that change something.
+//! A command that ends its turn while others wait leaves them the records as it knew them. Under a
+//! flood on one account from one place the store therefore sees one read for all commands that were
+//! waiting when it began, and a write for each command that changes something.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -16,12 +16,13 @@ use tokio::time::Instant;
 
 use super::records::Loaded;
 
-/// Locks are shared by records whose digests end alike.
+/// Number of locks. A record's digest and kind choose its lock, so that unrelated records may share
+/// one.
 const STRIPES: usize = 4096;
 
-/// A refusal may rest on records that were read so long before it was asked for: a
-/// block that has just been lifted may bind this much longer, and a flood of checks
-/// under a running block reads a hundred times a second at most.
+/// Records may serve a refusal for this long after they were read. A block that was just lifted may
+/// bind for that much longer; in return, a flood of checks on a blocked account reads at most a
+/// hundred times a second.
 const REFUSAL_AGE_MAX: Duration = Duration::from_millis(10);
 
 /// The records of a command: account, network, device, lockout.
@@ -41,28 +42,29 @@ impl Default for Turns {
 
 #[derive(Default)]
 struct Stripe {
-    /// Commands that wait: while there are none, nothing is left behind.
+    /// Commands that wait for this lock. While there are none, records are not left behind.
     waiting: AtomicU32,
     last: Mutex<Last>,
 }
 
-/// What the last command left.
+/// State that a command leaves to the next one on this lock.
 #[derive(Default)]
 struct Last {
-    /// Turns that were taken.
+    /// Turns taken so far.
     turns: u64,
     left: Option<Box<Left>>,
 }
 
-/// Records as a command knew them when it ended.
+/// The records of a command that has ended.
 struct Left {
     pairs: Pairs,
     known: Known,
-    /// Turns of each stripe: one more means that somebody else had the record since.
+    /// Number of turns on each lock at that time. A higher number means that another command may
+    /// have changed the records since.
     turns: ArrayVec<u64, 4>,
 }
 
-/// Records, and when they were asked for.
+/// Records, and the time at which they were requested.
 #[derive(Clone)]
 pub(super) struct Known {
     pub(super) loaded: Loaded,
@@ -70,13 +72,13 @@ pub(super) struct Known {
 }
 
 impl Known {
-    /// True if the records were read while the command was waiting: it could not have
-    /// known better by itself.
+    /// True if the records were requested after the command arrived: reading them again would tell
+    /// it nothing newer that it needs.
     pub(super) fn is_fresh(&self, arrived: Instant) -> bool {
         self.asked >= arrived
     }
 
-    /// The same after a commit.
+    /// These records with the changes that a commit has written.
     pub(super) fn after(&self, written: &[RecordWrite]) -> Self {
         Self {
             loaded: self.loaded.after(written),
@@ -84,27 +86,27 @@ impl Known {
         }
     }
 
-    /// True if they may serve to refuse a command that changes nothing.
+    /// True if the records are new enough for a refusal that changes nothing.
     pub(super) fn serves_to_refuse(&self, arrived: Instant) -> bool {
         self.asked + REFUSAL_AGE_MAX >= arrived
     }
 }
 
-/// Leave to work on the records of a command.
+/// Exclusive access, within this node, to the records of a command.
 pub(super) struct Turn<'t> {
-    /// In the order of the stripes; what is left behind lies in the first.
+    /// In the order of the locks. Records are left behind in the first one.
     held: ArrayVec<(&'t Stripe, MutexGuard<'t, Last>), 4>,
     known: Option<Known>,
 }
 
 impl Turn<'_> {
-    /// What the command before this one knew, if it had the very same records and
-    /// nobody has worked on any of them since.
+    /// The records of the command before, if it had exactly the same keys and no other command has
+    /// had any of their locks since.
     pub(super) fn recall(&mut self) -> Option<Known> {
         self.known.take()
     }
 
-    /// Leaves what is known to the next command, if one waits.
+    /// Leaves the records of this command to the next one, if one waits.
     pub(super) fn leave(&mut self, pairs: &Pairs, known: impl FnOnce() -> Known) {
         let turns = self.held.iter().map(|(_, last)| last.turns).collect();
         if let Some((stripe, last)) = self.held.first_mut()
@@ -119,7 +121,7 @@ impl Turn<'_> {
     }
 }
 
-/// Counts who waits, for as long as it does.
+/// Counts a waiting command until it is dropped, even if its future is cancelled.
 struct Waiting<'t>(&'t AtomicU32);
 
 impl<'t> Waiting<'t> {
@@ -137,6 +139,7 @@ impl Drop for Waiting<'_> {
 
 impl Stripe {
     async fn take(&self) -> MutexGuard<'_, Last> {
+        // A command that gets the lock at once does not count as waiting.
         let mut last = match self.last.try_lock() {
             Ok(last) => last,
             Err(_) => {
@@ -150,8 +153,8 @@ impl Stripe {
 }
 
 impl Turns {
-    /// Waits until no other command of this node works on any of the records. The
-    /// order is fixed, so nobody waits for each other.
+    /// Waits until no other command of this node works on any of the records. Locks are taken in
+    /// ascending order, so that commands cannot deadlock.
     pub(super) async fn turn(&self, pairs: &Pairs) -> Turn<'_> {
         let mut wanted: ArrayVec<usize, 4> = pairs
             .iter()
@@ -162,14 +165,17 @@ impl Turns {
         let mut held: ArrayVec<(&Stripe, MutexGuard<'_, Last>), 4> = ArrayVec::new();
         let mut before = None;
         for index in wanted {
+            // Records may share a lock, which must be taken only once.
             if before.replace(index) != Some(index) {
                 let stripe = &self.0[index];
                 held.push((stripe, stripe.take().await));
             }
         }
+        // Taken even if it does not fit: this turn makes it out of date for everybody else.
         let left = held.first_mut().and_then(|(_, last)| last.left.take());
         let is_last = |left: &Left| {
             let turns = held.iter().map(|(_, last)| last.turns);
+            // Since then each lock was taken exactly once, by this command.
             left.pairs == *pairs && left.turns.iter().map(|turn| turn + 1).eq(turns)
         };
         let known = left.filter(|left| is_last(left)).map(|left| left.known);

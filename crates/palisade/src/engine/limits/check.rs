@@ -18,6 +18,7 @@ use palisade_core::time::Micros;
 use palisade_store::Take;
 use tokio::time::Instant;
 
+use super::super::thresholds::warnings;
 use super::super::{CandidateAnswer, Engine, Seen, Subject};
 use super::charge::Answered;
 use super::near::WithoutAnswer;
@@ -148,6 +149,7 @@ impl Engine {
         if decision.quota.is_some() {
             self.note_overage(&answer.policy, facts, decision);
         }
+        self.note_thresholds(&answer.policy, decision, Some(Subject::Request(facts)));
         self.link.observer().decided(&Seen {
             subject: Subject::Request(facts),
             decision,
@@ -183,6 +185,7 @@ impl Engine {
             candidate: None,
         };
         tell_not_asked(&plan, &mut answer.decision);
+        answer.decision.warnings = warnings(&policy, &answer.decision.limits);
         (answer, bypassed)
     }
 

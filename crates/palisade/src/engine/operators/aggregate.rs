@@ -1,4 +1,4 @@
-//! A record of whichever kind: what an operator may see of it and do to it.
+//! A stored record of any kind, with the operations that operators need.
 
 use palisade_core::decision::{KeyKind, Outcome};
 use palisade_core::guard::{Account, ActiveBlock, Device, Lift, Network, StandingScore};
@@ -80,7 +80,7 @@ impl Aggregate {
 
     pub(super) fn encode(&self, settings: &Settings) -> Option<(Vec<u8>, Micros)> {
         let guard = &settings.guard;
-        // The heavy API keeps its network record by the login flow's correlation.
+        // Network records of the heavy API expire by the login flow's correlation settings.
         let of = |flow| guard.flow(flow).or_else(|| guard.flow(Flow::Login));
         Some(match self {
             Self::Account(flow, record) => (record.encode(), record.expires_at(guard, of(*flow)?)),
@@ -122,7 +122,7 @@ fn lockout_blocks(
     let after = |seconds: u64| now.plus(seconds * 1_000_000);
     let denials = record.denials(policy, now).into_iter();
     let denials = denials.map(|denial| (denial.rule, after(denial.retry_after)));
-    // Who passes the challenge need not wait for its end.
+    // A client that passes the challenge need not wait for its end.
     let unpassed = record.unpassed(policy, now).map(|denial| denial.rule);
     let unpassed = unpassed.zip(record.challenged_until(policy));
     denials

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use super::super::Engine;
 use super::super::seldom::Seldom;
 
-/// What an entry names.
+/// Kind of identifier that an entry names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AllowlistKind {
@@ -31,25 +31,25 @@ pub enum AllowlistKind {
 /// An entry to be added.
 #[derive(Clone, Debug)]
 pub struct NewAllowlistEntry {
-    /// What it names.
+    /// Kind of identifier that it names.
     pub kind: AllowlistKind,
-    /// Address, network or user; only its digest is kept.
+    /// The identifier (an address, network or user); only its digest is kept.
     pub identifier: String,
     /// The organisation that a user belongs to; `None` lets a user of that name pass in
     /// any. Only its digest is kept.
     pub org: Option<String>,
-    /// Why.
+    /// The operator's reason.
     pub reason: String,
-    /// Until when; `None` until it is removed.
+    /// Expiry; `None` if the entry stays until it is removed.
     pub expires_at: Option<Micros>,
 }
 
 /// An entry as it is listed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AllowlistEntry {
-    /// Its digest.
+    /// The digest that identifies the entry.
     pub id: String,
-    /// What it names.
+    /// Kind of identifier that it names.
     #[serde(rename = "type")]
     pub kind: AllowlistKind,
     /// The digest of a user's organisation; absent: of any.
@@ -61,14 +61,14 @@ pub struct AllowlistEntry {
     /// Prefix length of an address or network.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prefix_len: Option<u8>,
-    /// Why.
+    /// The operator's reason.
     pub reason: String,
-    /// Until when, microseconds since the epoch.
+    /// Expiry, in microseconds since the epoch.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<Micros>,
 }
 
-/// Why an entry was refused.
+/// Error of a change of the allowlist.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AllowlistError {
     /// `identifier` is not of its type, `reason` is empty, and so on.
@@ -76,10 +76,10 @@ pub enum AllowlistError {
     Invalid {
         /// The field.
         field: &'static str,
-        /// What is wrong.
+        /// The problem with the field.
         problem: &'static str,
     },
-    /// The store could not take it.
+    /// A store call failed.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -90,14 +90,13 @@ impl From<FieldError> for AllowlistError {
     }
 }
 
-/// What a node knows of the allowlist.
+/// This node's copy of the allowlist.
 #[derive(Default)]
 pub(in crate::engine) struct Allowlist {
-    /// Not there while the list is empty.
+    /// Absent while the list is empty, so that requests then pay next to nothing.
     copy: Seldom<Copy>,
     version: AtomicU64,
-    /// How far the store's clock is ahead of this node's: entries end by the store's
-    /// (F-CLOCK).
+    /// Lead of the store's clock over this node's. Entries expire by the store's clock (F-CLOCK).
     ahead_us: AtomicI64,
 }
 
@@ -106,18 +105,20 @@ struct Copy {
     by_id: HashMap<Digest, Option<Micros>>,
     v4_lengths: BTreeSet<u8>,
     v6_lengths: BTreeSet<u8>,
-    /// Some entry names a user of any organisation, or of one.
+    /// Some entry names a user of any organisation.
     users: bool,
+    /// Some entry names a user of one organisation.
     users_of_one: bool,
-    /// Some entry ends by itself.
+    /// Some entry expires.
     has_ends: bool,
 }
 
+/// `version` before the first copy. Afterwards it is the list's version plus one.
 const UNSEEN: u64 = 0;
 
 impl Allowlist {
-    /// The digest of the entry that lets `facts` pass, in hexadecimal. The time is
-    /// read only if there are entries.
+    /// Finds the entry that lets `facts` pass; returns its digest in hexadecimal. The time is read
+    /// only if there are entries.
     pub(in crate::engine) fn find(
         &self,
         keyring: &Keyring,
@@ -161,6 +162,7 @@ impl Copy {
             IpAddr::V4(_) => &self.v4_lengths,
             IpAddr::V6(_) => &self.v6_lengths,
         };
+        // One lookup for each prefix length in use, the longest first.
         lengths.iter().rev().find_map(|length| {
             let net = IpNet::new(ip, *length).ok()?.trunc();
             self.live(net_digest(keyring, net), now)
@@ -202,7 +204,7 @@ fn net_digest(keyring: &Keyring, net: IpNet) -> palisade_core::key::Rotating {
     }
 }
 
-/// A validated identifier: its digests, and what may be shown of it.
+/// A validated identifier: its digests, and the parts of it that may be shown.
 struct Named {
     digests: palisade_core::key::Rotating,
     org: Option<String>,
@@ -277,7 +279,7 @@ impl Engine {
     /// Adds an entry. It binds here at once, on other nodes within a second.
     ///
     /// # Errors
-    /// A field that is not valid, or the store's.
+    /// A field that is not valid, or an error of the store.
     pub async fn allowlist_add(
         &self,
         new: NewAllowlistEntry,
@@ -289,6 +291,7 @@ impl Engine {
                 problem: "must be 1 to 500 characters",
             });
         }
+        // The future by the store's clock, which also ends the entry.
         if let Some(until) = new.expires_at
             && until <= self.link.operate(Vitals::probe).await?
         {
@@ -323,7 +326,7 @@ impl Engine {
     /// was none.
     ///
     /// # Errors
-    /// An identifier that is not valid, or the store's.
+    /// An identifier that is not valid, or an error of the store.
     pub async fn allowlist_remove(
         &self,
         kind: AllowlistKind,
@@ -332,6 +335,7 @@ impl Engine {
     ) -> Result<bool, AllowlistError> {
         let named = name(&self.keyring, kind, identifier, org)?;
         let mut removed = false;
+        // An entry from before a rotation of the secret is stored under the previous digest.
         for digest in [Some(named.digests.current), named.digests.previous]
             .into_iter()
             .flatten()
@@ -349,7 +353,7 @@ impl Engine {
     /// Every live entry.
     ///
     /// # Errors
-    /// The store's.
+    /// An error of the store.
     pub async fn allowlist(&self) -> Result<Vec<AllowlistEntry>, StoreError> {
         let found = self
             .link
@@ -358,10 +362,10 @@ impl Engine {
         Ok(found.map(|all| decode(&all.entries)).unwrap_or_default())
     }
 
-    /// Takes over what other nodes have changed. Called at least once a second.
+    /// Copies the list if it has changed. Called at least once a second.
     ///
     /// # Errors
-    /// The store's; the copy stays as it was.
+    /// An error of the store; the copy stays as it was.
     pub async fn refresh_allowlist(&self) -> Result<(), StoreError> {
         let allowlist = &self.registries.allowlist;
         let seen = match allowlist.version.load(Ordering::Acquire) {

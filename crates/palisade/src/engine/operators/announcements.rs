@@ -1,11 +1,10 @@
-//! Announcements of nodes to each other beside the counters: that buckets were cleared, that
-//! something was given back to some, that cached policies are out of date. Each is an entry of
-//! [`Registry::Resets`](palisade_store::Registry::Resets), which every node looks at twice a
-//! second.
+//! Announcements of nodes to each other: that buckets were cleared, that charges were refunded,
+//! that cached policies are out of date. Each is an entry of
+//! [`Registry::Resets`](palisade_store::Registry::Resets), which every node reads twice a second.
 //!
-//! A node has one entry for everything that it gives back, however often it does: the last
-//! buckets, and how many there were in all. Who finds that it has missed some forgets
-//! everything it remembers.
+//! A node has a single entry for all of its refunds, however many there are: the latest buckets and
+//! the total number. A node that finds that it has missed some forgets everything it remembers of
+//! buckets.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -15,22 +14,22 @@ use palisade_core::time::{MINUTE, Micros};
 use palisade_store::{Entries, Entry};
 use parking_lot::Mutex;
 
-/// Lifetime of an announcement: far longer than a node needs to hear of it.
+/// Lifetime of an announcement: far longer than nodes need to see it.
 pub(super) const NOTICE: u64 = MINUTE;
 
-/// Silence after which a node may have missed an announcement.
+/// Time without a successful read after which a node may have missed an announcement.
 const UNHEARD: u64 = NOTICE / 2;
 
-/// Most buckets in a node's entry, which may have 4 KiB.
+/// Most buckets in a node's entry. An entry may have 4 KiB.
 const RECENT_MAX: usize = 200;
 
-/// Most nodes that are told apart.
+/// Most nodes whose refunds are counted separately.
 const NODES_MAX: usize = 1_000;
 
 const REFUNDS: &str = "refunds-";
 const POLICIES: &str = "policies-";
 
-/// Announces that buckets were cleared. `at` is the store's time.
+/// Announces that buckets were cleared. `at` is an instant of the store's clock.
 pub(super) fn of_reset(at: Micros) -> Entry {
     entry(random(), Vec::new(), at)
 }
@@ -52,7 +51,7 @@ fn random() -> String {
     format!("{:032x}", rand::random::<u128>())
 }
 
-/// The buckets to which this node has given something back.
+/// The refunds of this node, to be announced to the others.
 pub(in crate::engine) struct Refunds {
     /// The name of this node's entry.
     id: String,
@@ -63,10 +62,10 @@ pub(in crate::engine) struct Refunds {
 struct Ring {
     /// Number of refunds so far.
     count: u64,
-    /// Number of them that the others can read of.
+    /// Number of refunds that have been announced.
     told: u64,
     recent: VecDeque<Digest>,
-    /// When the last was, by the store's clock.
+    /// Instant of the latest refund by the store's clock.
     at: Micros,
 }
 
@@ -80,7 +79,7 @@ impl Default for Refunds {
 }
 
 impl Refunds {
-    /// Something was given back to these buckets at `at`, by the store's clock.
+    /// Notes a refund to these buckets at `at`, by the store's clock.
     pub(in crate::engine) fn note<'a, 'p: 'a>(
         &self,
         charges: impl IntoIterator<Item = &'a Charge<'p>>,
@@ -92,7 +91,7 @@ impl Refunds {
         }
         let mut ring = self.ring.lock();
         for charge in charges {
-            // Nodes with the secret of before or after a rotation know the bucket by that name.
+            // During a rotation of the secret, other nodes may know the bucket by its other name.
             let previous = charge.previous.as_ref().map(|name| name.id);
             for id in [Some(charge.id), previous].into_iter().flatten() {
                 if ring.recent.len() >= RECENT_MAX {
@@ -105,7 +104,8 @@ impl Refunds {
         ring.at = ring.at.max(at);
     }
 
-    /// The entry to announce, and the number of refunds it tells of.
+    /// The entry to write and the number of refunds it covers; `None` if all refunds have been
+    /// announced.
     pub(super) fn untold(&self) -> Option<(Entry, u64)> {
         let ring = self.ring.lock();
         if ring.told == ring.count {
@@ -116,13 +116,14 @@ impl Refunds {
         Some((entry(self.id.clone(), bytes.collect(), ring.at), ring.count))
     }
 
+    /// Notes that an entry which covers `count` refunds has been written.
     pub(super) fn told(&self, count: u64) {
         let mut ring = self.ring.lock();
         ring.told = ring.told.max(count);
     }
 }
 
-/// A node's refunds as its entry tells of them.
+/// The refunds of a node, read from its entry.
 struct RefundNotice {
     count: u64,
     recent: Vec<Digest>,
@@ -141,7 +142,8 @@ impl RefundNotice {
         })
     }
 
-    /// Those after the first `known`; `None` if it does not name all of them.
+    /// The buckets of refunds after the first `known`; `None` if the entry does not name all of
+    /// them any more.
     fn since(&self, known: u64) -> Option<&[Digest]> {
         let new = usize::try_from(self.count.checked_sub(known)?).ok()?;
         let start = self.recent.len().checked_sub(new)?;
@@ -149,24 +151,24 @@ impl RefundNotice {
     }
 }
 
-/// Consequence of a look at the announcements for what this node remembers.
+/// Part of a node's memory of buckets that is out of date after an announcement.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum News {
     Nothing,
-    /// Something was given back to these buckets.
+    /// The memory of these buckets, whose charges were refunded.
     Refunds(HashSet<Digest>),
-    /// Buckets were cleared, or it cannot be said what happened.
+    /// The memory of all buckets: some were cleared, or it is not known what happened.
     Everything,
 }
 
-/// Announcements that this node knows.
+/// The announcements that this node has seen.
 #[derive(Default)]
 pub(super) struct HeardAnnouncements {
     version: Option<u64>,
-    /// By this node's clock.
+    /// Instant of the last read, by this node's clock.
     at: Micros,
     single: HashSet<String>,
-    /// Number of known refunds of each node.
+    /// Number of refunds seen of each node.
     refunds: HashMap<String, u64>,
 }
 
@@ -175,12 +177,15 @@ impl HeardAnnouncements {
         self.version
     }
 
-    /// Takes over a look that was made at `now`; also whether cached policies are out of date.
+    /// Takes the result of a read at `now`. Returns what to forget of buckets, and whether cached
+    /// policies are out of date.
     ///
-    /// On the first look it cannot be said whether the last announcement was before or after
-    /// what this node has read since its start; only that there was none.
+    /// At the first read the node cannot tell whether an announcement is older or newer than what
+    /// it has remembered since its start, so it forgets everything, unless there has never been an
+    /// announcement.
     pub(super) fn take(&mut self, found: Option<Entries>, now: Micros) -> (News, bool) {
         let is_first = self.version.is_none();
+        // Announcements may have expired before this node has seen them.
         let was_away = now.since(self.at) > UNHEARD;
         self.at = now;
         let Some(all) = found else {
@@ -200,6 +205,7 @@ impl HeardAnnouncements {
         let known = std::mem::take(&mut self.single);
         let mut reopened = HashSet::new();
         let (mut is_all_known, mut has_cleared, mut policies) = (true, false, false);
+        // The bound on memory. Without the old counts it is not known which refunds are new.
         if self.refunds.len() > NODES_MAX {
             self.refunds.clear();
             is_all_known = false;
@@ -222,7 +228,7 @@ impl HeardAnnouncements {
                 self.single.insert(entry.id);
             }
         }
-        // Something has changed: where nothing shows what, it may have been anything.
+        // The list has changed. If no entry explains the change, it may have been anything.
         let is_explained = is_all_known && (policies || !reopened.is_empty());
         match (has_cleared || !is_explained, reopened.is_empty()) {
             (true, _) => (News::Everything, policies),
@@ -245,7 +251,7 @@ mod tests {
         })
     }
 
-    /// The entry of a node that has given back to these buckets, `count` in all.
+    /// The entry of a node that made `count` refunds in all, the latest to these buckets.
     fn refunds(node: &str, count: u64, ids: &[u128]) -> Entry {
         let ids = ids.iter().flat_map(|id| id.to_le_bytes());
         let bytes = count.to_le_bytes().into_iter().chain(ids).collect();
@@ -269,7 +275,7 @@ mod tests {
         assert_eq!(hear(2, &[refunds("a", 3, &[7, 8, 9])]), of(&[9]));
         let both = [refunds("a", 3, &[7, 8, 9]), refunds("b", 1, &[4])];
         assert_eq!(hear(3, &both), of(&[4]));
-        // Five more, of which the entry names three.
+        // Five more refunds, of which the entry names only three.
         assert_eq!(hear(4, &[refunds("a", 8, &[1, 2, 3])]), News::Everything);
         let reset = of_reset(Micros(0));
         let with_reset = [refunds("a", 8, &[1, 2, 3]), reset.clone()];

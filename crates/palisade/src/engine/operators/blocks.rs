@@ -1,4 +1,4 @@
-//! Blocks that run, and scores that stand, as operators see them.
+//! Active blocks and current scores for operators.
 
 use palisade_core::decision::{KeyKind, Level, Outcome};
 use palisade_core::facts::{GuardFacts, GuardOp, NO_ADDRESS};
@@ -15,7 +15,7 @@ use super::{AdminError, LiftSubject, spellings};
 /// Most blocks that one listing returns.
 pub const BLOCKS_LISTED_MAX: usize = 1000;
 const PAGE: usize = 500;
-/// Pages of the store that one page of blocks looks at.
+/// Most pages of the store that are scanned for one page of blocks.
 const PAGES_LOOKED_AT: usize = 20;
 
 /// One block. Whom it is on is a digest.
@@ -66,7 +66,7 @@ pub struct ScoreView {
     pub gone_at: String,
 }
 
-/// Where a listing of blocks goes on.
+/// Position at which a listing of blocks continues.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BlockCursor(RecordKind, Option<String>);
 
@@ -98,12 +98,12 @@ impl std::str::FromStr for BlockCursor {
     }
 }
 
-/// A part of the blocks that run.
+/// One page of active blocks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BlockPage {
     /// The blocks.
     pub blocks: Vec<BlockView>,
-    /// Where to go on; `None` at the end.
+    /// Position of the next page; `None` at the end.
     pub next: Option<BlockCursor>,
 }
 
@@ -113,10 +113,10 @@ fn kind_after(kind: RecordKind) -> Option<RecordKind> {
 }
 
 impl Engine {
-    /// Blocks that run now, at most [`BLOCKS_LISTED_MAX`]; true if there are more.
+    /// Lists active blocks, at most [`BLOCKS_LISTED_MAX`]; true if there are more.
     ///
     /// # Errors
-    /// The store's.
+    /// An error of the store.
     pub async fn blocks(&self) -> Result<(Vec<BlockView>, bool), StoreError> {
         let policy = self.policy.load_full();
         let mut found = Vec::new();
@@ -127,6 +127,7 @@ impl Engine {
                     .link
                     .operate(|store| store.scan(kind, cursor.as_deref(), PAGE))
                     .await?;
+                // Blocks end by the store's clock.
                 let now = self.link.operate(Vitals::probe).await?;
                 for listed in &page.records {
                     if let Some(record) = Aggregate::decode(kind, &listed.record.bytes) {
@@ -146,12 +147,12 @@ impl Engine {
         Ok((found, false))
     }
 
-    /// A part of the blocks that run now: about `count_max` of them, and where to go on.
-    /// However many records there are, a page looks at a bounded number of them, so that
-    /// it may have fewer, or none, and still name a next one.
+    /// Lists about `count_max` active blocks, and the position of the next page. The number of
+    /// records that one page scans is bounded, so a page may have fewer blocks, or none, and still
+    /// name a next one.
     ///
     /// # Errors
-    /// The store's.
+    /// An error of the store.
     pub async fn blocks_after(
         &self,
         after: Option<&BlockCursor>,
@@ -188,8 +189,7 @@ impl Engine {
         Ok(page)
     }
 
-    /// Blocks that run on the records that a person's words lead to, and the scores that
-    /// stand there.
+    /// Active blocks and current scores of the records that a subject leads to.
     pub(super) async fn records_seen(
         &self,
         subject: &LiftSubject,
@@ -197,10 +197,10 @@ impl Engine {
         self.seen_in(&self.records_named(subject)).await
     }
 
-    /// Blocks that stand against a subject in any flow, without listing the store.
+    /// Active blocks of a subject in any flow, found without a scan of the store.
     ///
     /// # Errors
-    /// The store's.
+    /// An error of the store.
     pub async fn blocks_of(&self, facts: &GuardFacts) -> Result<Vec<BlockView>, StoreError> {
         let (blocks, _) = self.seen_in(&self.records_of(facts)).await?;
         Ok(blocks)
@@ -227,8 +227,8 @@ impl Engine {
         Ok((blocks, scores))
     }
 
-    /// The records that a subject has, in every flow and under every spelling of its
-    /// account. Without an address ([`NO_ADDRESS`]) there are none of a network and no lockout.
+    /// The keys of a subject's records, in every flow and under every spelling of its account.
+    /// Without an address ([`NO_ADDRESS`]) they include no network record and no lockout.
     pub fn records_of(&self, facts: &GuardFacts) -> Vec<RecordKey> {
         let mut signals = Signals::resolve(&self.keyring, GuardOp::LoginCheck, facts);
         if signals.username.is_none() {

@@ -1,4 +1,4 @@
-//! Why a subject is refused now, in words.
+//! Explains in words why a subject is refused now.
 
 use palisade_core::Decision;
 use palisade_core::decision::{Level, LimitReading, Outcome, Reason};
@@ -57,7 +57,7 @@ impl Finding {
         self.strictness
     }
 
-    /// Words about something that refuses nothing.
+    /// A finding about something that refuses nothing.
     pub(super) const fn harmless(words: String) -> Self {
         Self {
             decision: Outcome::Allow.name(),
@@ -71,7 +71,7 @@ impl Finding {
         }
     }
 
-    /// Words about a limit that refuses.
+    /// A finding about a limit that refuses.
     pub(super) fn denial(rule: Rule, words: &str, retry_after: Option<u64>) -> Self {
         Self {
             decision: Outcome::Deny.name(),
@@ -89,7 +89,7 @@ impl Engine {
     /// without an address ([`NO_ADDRESS`]) is explained by its account alone. Nothing is counted.
     ///
     /// # Errors
-    /// The store's.
+    /// An error of the store.
     pub async fn explain(
         &self,
         request: Option<&RequestFacts>,
@@ -128,7 +128,7 @@ impl Explanation {
         }
     }
 
-    /// The findings of both, as one.
+    /// Both explanations as one.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         Self {
@@ -204,7 +204,7 @@ fn of_reading(reading: &LimitReading) -> Finding {
     ))
 }
 
-/// A rule in words.
+/// The meaning of a rule, for people.
 #[must_use]
 pub fn meaning(rule: Rule) -> &'static str {
     let found = MEANINGS.iter().find(|(known, _)| *known == rule);

@@ -1,4 +1,4 @@
-//! Why a call of Envoy is over its limits now, or is not, descriptor by descriptor.
+//! Explains, descriptor by descriptor, why a call of Envoy is or is not over its limits now.
 
 use palisade_core::decision::Mode;
 use palisade_core::facts::DescriptorFacts;
@@ -44,7 +44,8 @@ impl Engine {
     }
 }
 
-/// What no single descriptor says: the store is away, or a cap of an outage is reached.
+/// Findings that belong to no single descriptor: the store is unavailable, or a cap of an outage is
+/// reached.
 fn of_the_whole(answer: &DescriptorAnswer) -> impl Iterator<Item = Finding> {
     const OF_STATUSES: [Rule; 3] = [Rule::R_DOMAIN, Rule::R_ZERO, Rule::L_COST];
     let reasons = answer.decision.reasons.iter();
@@ -85,7 +86,8 @@ fn of_status(number: usize, status: &DescriptorStatus, mode: Mode) -> Finding {
     finding
 }
 
-/// A bucket that was not read: no use of it would matter, or the store is away.
+/// A finding about a bucket that was not read, because the hits exceed the whole limit or because
+/// the store is unavailable.
 fn unread(which: &str, name: &str, limit: u32, status: &DescriptorStatus, mode: Mode) -> Finding {
     if status.verdict == Verdict::Denied && mode == Mode::Normal {
         let words = format!("{which} asks for more hits than `{name}` ever admits, {limit}");
@@ -116,7 +118,7 @@ fn bucket(
     })
 }
 
-/// When all of it is free again.
+/// Tells in words when the whole limit is free again; empty for an unused bucket.
 fn again(bucket: &CalledBucket) -> String {
     match bucket.used {
         0 => String::new(),

@@ -1,4 +1,4 @@
-//! Ending blocks before their time.
+//! Lifting of blocks before they end.
 
 use std::net::IpAddr;
 
@@ -18,48 +18,48 @@ use super::super::link::For;
 use super::aggregate::Aggregate;
 use super::{LookedUp, spellings};
 
-/// Which block to lift.
+/// A block to lift, or all blocks of a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LiftTarget {
-    /// The record.
+    /// The record that contains the block.
     pub record: RecordKey,
     /// Only the block on this key and member; `None` lifts all of the record.
     pub only: Option<(KeyKind, Option<String>)>,
-    /// What becomes of the score that led to the block.
+    /// Treatment of the score that led to the block.
     pub score: Score,
 }
 
 /// Whether lifting a block also forgives what led to it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Score {
-    /// The score stays: the next failure meets it.
+    /// The score stays, and the next failure adds to it.
     #[default]
     Keep,
     /// An account's or a name's score is forgotten: the next failure is a first one.
     Forget,
 }
 
-/// Whose blocks to lift, as a person names them.
+/// Subject whose blocks to lift, as an operator names it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LiftSubject {
-    /// The account: its records in login and OTP, as typed and as the proxy counts it;
-    /// beside an address also its lockout there.
+    /// The account: its login and OTP records, as typed and as the proxy counts it. Together with
+    /// an address also its lockout there.
     pub account: Option<Id>,
-    /// The address: its network records. Beside a username it only says which
-    /// lockout is meant.
+    /// The address: its network records. Together with a username it only says which lockout is
+    /// meant.
     pub ip: Option<IpAddr>,
-    /// Name or email as typed, with the address it came from: the lockout.
+    /// Name or email as typed. Together with the address it names a lockout.
     pub username: Option<Id>,
 }
 
-/// What lifting found.
+/// Result of lifting blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lifted {
     /// Records of the subject that exist.
     pub records: usize,
-    /// Blocks that were running.
+    /// Blocks that were active.
     pub blocks: usize,
-    /// The first record that had any, else the first that exists.
+    /// Digest of the first record that had a block, otherwise of the first that exists.
     pub first: Option<Digest>,
 }
 
@@ -79,10 +79,10 @@ impl Lifted {
 }
 
 impl Engine {
-    /// Ends the blocks of everything that a subject names.
+    /// Lifts the blocks on all records of a subject.
     ///
     /// # Errors
-    /// The store's.
+    /// An error of the store.
     pub async fn lift_of(&self, subject: &LiftSubject, score: Score) -> Result<Lifted, StoreError> {
         let mut lifted = Lifted::default();
         for record in self.records_named(subject) {
@@ -96,13 +96,13 @@ impl Engine {
         Ok(lifted)
     }
 
-    /// The spellings of an account that are looked up where it is named.
+    /// The spellings under which an account is looked up.
     #[must_use]
     pub fn looked_up(&self, account: Option<&Id>) -> Vec<LookedUp> {
         spellings::looked_up(&self.keyring, account)
     }
 
-    /// The digest by which the audit names a subject: the first of its records.
+    /// The digest by which the audit names a subject: that of its first record.
     pub(in crate::engine) fn digest_of(&self, subject: &LiftSubject) -> Option<Digest> {
         let records = self.records_named(subject);
         records.first().map(|record| record.digest)
@@ -134,11 +134,11 @@ impl Engine {
         records
     }
 
-    /// Ends blocks of one record; says how many were running. Other nodes see it
-    /// with their next command.
+    /// Lifts blocks of one record and returns how many were active. Other nodes see the change with
+    /// their next command.
     ///
     /// # Errors
-    /// The store's.
+    /// An error of the store.
     pub async fn lift(&self, target: &LiftTarget) -> Result<Lifted, StoreError> {
         let policy = self.policy.load_full();
         let which = match &target.only {
@@ -158,6 +158,7 @@ impl Engine {
                 return Ok(Lifted::default());
             };
             let writes = [write];
+            // A record without a block need not be written again.
             let nothing_to_write = blocks == 0 && target.score == Score::Keep;
             let commit = calls.make(|store| store.commit(&writes));
             if nothing_to_write || commit.await? == Commit::Done {
@@ -172,7 +173,8 @@ impl Engine {
         Err(StoreError::Exhausted("the record is too busy".to_owned()))
     }
 
-    /// A lifted block must not come back from the cache in an outage.
+    /// Forgets lifted blocks that this node remembers for outages, so that they do not bind again
+    /// in one.
     fn forget_block(&self, target: &LiftTarget) {
         let id = target.record.digest;
         let member = target
@@ -189,6 +191,8 @@ impl Engine {
             RecordKind::Lockout => return self.link.modes().lift_lockout(id),
             RecordKind::Reservation => return,
         };
+        // Each kind of block reads only the digests that it is keyed by, so one set of keys serves
+        // them all.
         let keys = DegradedKeys {
             prefix: id,
             user_agent: member.unwrap_or_default(),

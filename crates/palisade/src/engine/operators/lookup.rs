@@ -1,5 +1,5 @@
-//! Everything that is known of a subject that a person names: what stands against it,
-//! until when, its scores and its buckets.
+//! Lookup of a subject that an operator names: its blocks and when they end, its scores and its
+//! buckets.
 
 use std::net::IpAddr;
 
@@ -21,19 +21,19 @@ use super::{BlockView, Finding, LiftSubject, LookedUp, ResetSelector, ScoreView}
 /// Most buckets that one lookup reads.
 pub const BUCKETS_READ_MAX: usize = 200;
 
-/// Whom to look up. Only digests of it go further.
+/// Subject to look up. Only its digests are used from here on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sought {
     /// An address; of IPv6, its /64.
     pub ip: Option<IpAddr>,
-    /// An account of the guard, sought as typed and as the proxy counts it; beside an
+    /// An account of the guard, looked up as typed and as the proxy counts it. Together with an
     /// address also its lockout there.
     pub account: Option<Id>,
-    /// A name or email as typed, at the address.
+    /// A name or email as typed; requires the address.
     pub username: Option<Id>,
     /// A user.
     pub user: Option<Id>,
-    /// An organisation; beside a user, the one it belongs to.
+    /// An organisation. Together with a user, the one that the user belongs to.
     pub org: Option<Id>,
     /// An OAuth client.
     pub client: Option<Id>,
@@ -41,26 +41,26 @@ pub struct Sought {
     pub api_key: Option<String>,
 }
 
-/// How a subject stands.
+/// State of a subject.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Standing {
-    /// What the strictest finding asks for.
+    /// Outcome of the strictest finding.
     pub decision: &'static str,
     /// The spellings of the account that were looked up.
     pub looked_up: Vec<LookedUp>,
-    /// What stands against it, the strictest first.
+    /// Blocks and limits that refuse the subject, the strictest first.
     pub findings: Vec<Finding>,
-    /// Blocks that run on it.
+    /// Active blocks.
     pub blocks: Vec<BlockView>,
-    /// Scores that may lead to the next block.
+    /// Current scores, which may lead to the next block.
     pub scores: Vec<ScoreView>,
-    /// Its buckets.
+    /// Buckets of the subject.
     pub buckets: Vec<BucketView>,
     /// Whether there are more buckets than were read.
     pub truncated: bool,
     /// Whether an allowlist entry lets it pass its limits.
     pub allowlisted: bool,
-    /// Whole seconds until nothing stands against it, if nothing is added.
+    /// Whole seconds until nothing refuses the subject any more, if nothing is added.
     pub free_in: Option<u64>,
 }
 
@@ -108,10 +108,10 @@ impl Sought {
 }
 
 impl Engine {
-    /// How a subject stands now. Nothing is counted.
+    /// Looks up the current state of a subject. Nothing is counted.
     ///
     /// # Errors
-    /// The store's.
+    /// An error of the store.
     pub async fn look_up(&self, sought: &Sought) -> Result<Standing, StoreError> {
         let (blocks, scores) = self.records_seen(&sought.subject()).await?;
         let policy = self.policy.load_full();

@@ -1,4 +1,4 @@
-//! Administration in somebody's name: what changes is audited with who did it.
+//! Administration on behalf of an operator. Every change is audited under the operator's name.
 
 mod aggregate;
 mod allowlist;
@@ -12,6 +12,7 @@ mod lookup;
 mod overage;
 mod quotas;
 mod registries;
+mod reservations;
 mod resets;
 mod spellings;
 
@@ -34,10 +35,11 @@ pub use lookup::{BUCKETS_READ_MAX, BucketView, Sought, Standing};
 pub use overage::LastMonth;
 pub use quotas::{QUOTAS_PAGE_MAX, QuotaPage, QuotaUsage};
 pub(super) use registries::Registries;
+pub use reservations::{RESERVATIONS_LISTED_MAX, ReservationPage, ReservationView, ReservedLimit};
 pub use resets::{ResetLine, ResetSelector, SELECTORS_MAX};
 pub use spellings::LookedUp;
 
-/// Why an operator's request was refused. No value is echoed.
+/// Error of an operator's request. It echoes no value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AdminError {
     /// A field is not valid.
@@ -45,13 +47,13 @@ pub enum AdminError {
     Invalid {
         /// The field.
         field: &'static str,
-        /// What is wrong with it.
+        /// The problem with the field.
         problem: &'static str,
     },
-    /// There is no such thing.
+    /// Nothing of this kind exists under the given id.
     #[error("{0} not found")]
     NotFound(&'static str),
-    /// The store could not do it.
+    /// A store call failed.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -65,7 +67,7 @@ impl From<AllowlistError> for AdminError {
     }
 }
 
-/// An operator at work.
+/// The administrative interface of an engine, on behalf of one operator.
 pub struct Admin<'e> {
     pub(super) engine: &'e Engine,
     by: Operator,
@@ -73,7 +75,7 @@ pub struct Admin<'e> {
 }
 
 impl Engine {
-    /// Begins to administer in the name of `by`.
+    /// Starts administration on behalf of `by`.
     pub fn administer(&self, by: Operator, request_id: Option<&str>) -> Admin<'_> {
         Admin {
             engine: self,
@@ -84,7 +86,7 @@ impl Engine {
 }
 
 impl Admin<'_> {
-    /// Tells observers what was done.
+    /// Reports a change to the observer.
     pub fn record(&self, change: Change<'_>) {
         self.engine.observer().administered(&Administered {
             by: &self.by,
@@ -97,7 +99,7 @@ impl Admin<'_> {
     /// Adds an allowlist entry.
     ///
     /// # Errors
-    /// A field that is not valid, or the store's.
+    /// A field that is not valid, or an error of the store.
     pub async fn allowlist_add(
         &self,
         new: NewAllowlistEntry,
@@ -110,7 +112,7 @@ impl Admin<'_> {
     /// Removes an allowlist entry.
     ///
     /// # Errors
-    /// An identifier that is not valid or not in the list, or the store's.
+    /// An identifier that is not valid or not in the list, or an error of the store.
     pub async fn allowlist_remove(
         &self,
         kind: AllowlistKind,
@@ -129,7 +131,7 @@ impl Admin<'_> {
     /// Lifts the blocks of one record.
     ///
     /// # Errors
-    /// No block of it is running, or the store's.
+    /// No active block, or an error of the store.
     pub async fn lift(&self, target: &LiftTarget, reason: &str) -> Result<Lifted, AdminError> {
         let lifted = self.engine.lift(target).await?;
         if let Some(candidate) = self.engine.beside() {
@@ -139,10 +141,11 @@ impl Admin<'_> {
         self.lifted(lifted, &id, target.score, reason)
     }
 
-    /// Lifts the blocks of a subject that a person names.
+    /// Lifts the blocks of a subject that an operator names.
     ///
     /// # Errors
-    /// Nobody is named, nothing is known of them or nothing blocks them, or the store's.
+    /// A subject without any selector, without records or without a block, or an error of the
+    /// store.
     pub async fn lift_of(
         &self,
         subject: &LiftSubject,
@@ -184,12 +187,12 @@ impl Admin<'_> {
         Ok(lifted)
     }
 
-    /// Asks the source again about a tenant's policy, or about all; true if something
-    /// was cached here. The other nodes hear of it within a second and ask again about every
-    /// tenant that they know: a name is nothing to be told in a store.
+    /// Makes the cache ask the source again for one tenant's policy, or for all; true if something
+    /// was cached here. Other nodes learn of it within a second and ask again for every tenant they
+    /// know, because a tenant's name must not be written to the store.
     ///
     /// # Errors
-    /// The store's: other nodes may not have heard. This one asks again all the same.
+    /// An error of the store: other nodes may not have been told, although this one asks again.
     pub async fn invalidate_cache(&self, org: Option<&str>) -> Result<bool, AdminError> {
         let dropped = self.engine.tenants.invalidate(org);
         self.record(Change::CacheInvalidated);

@@ -1,5 +1,5 @@
-//! What API keys used beyond their quotas: told when it begins, and its total kept for
-//! another month (Q-OVERAGE).
+//! Use of API keys beyond their quotas: reported when it begins, and its total is kept for another
+//! month (Q-OVERAGE).
 //!
 //! A quota's bucket starts anew with the month. Every request beyond the quota reads the
 //! whole count, so the highest count that any node has seen is the total; nodes write
@@ -18,9 +18,9 @@ use serde::{Deserialize, Serialize};
 
 use super::super::{Engine, OverageSeen};
 
-/// Every node has written what it saw so long after the turn of a month.
+/// Wait after the end of a month by which every node has shared its totals.
 const SETTLED_AFTER: u64 = 30 * SECOND;
-/// After this, any node speaks for one that is gone.
+/// Wait after which any node reports a total of a node that is gone.
 const ORPHANED_AFTER: u64 = 10 * MINUTE;
 
 /// A month that is over, in which a key went beyond its quota.
@@ -38,14 +38,14 @@ pub struct LastMonth {
     pub overage_cost: Option<f64>,
 }
 
-/// A month's count of one key, as it is shared.
+/// The count of one key in one month, as nodes share it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 struct Total {
     limit: u64,
     used: u64,
     price: Option<f64>,
     tier: String,
-    /// Whether it has been told.
+    /// Whether the total has been reported.
     settled: bool,
 }
 
@@ -55,17 +55,18 @@ impl Total {
     }
 }
 
-/// What this node has seen beyond quotas, by month and key. No more than the policy has
-/// keys, twice.
+/// Use beyond quotas that this node has seen, by month and key. At most two entries per key of the
+/// policy.
 #[derive(Default)]
 pub(in crate::engine) struct Overages(Mutex<HashMap<String, Total>>);
 
-/// The month of an instant, and the id of a key's total in it.
+/// The month of an instant, for example `2026-10`.
 fn month_of(at: Micros) -> String {
     let start = at.month_bounds().0.to_rfc3339();
     start.get(..7).unwrap_or_default().to_owned()
 }
 
+/// Id of a key's total in a month.
 fn id_of(month: &str, hash: &str) -> String {
     format!("{month}:{hash}")
 }
@@ -93,6 +94,7 @@ impl Engine {
             return;
         };
         let cost = facts.cost.map_or(1, |cost| u64::from(cost.get()));
+        // The count was within the quota before this request: the overage begins here.
         if quota.used.saturating_sub(cost) <= limit {
             self.link.observer().overage(&OverageSeen {
                 api_key: hash,
@@ -114,14 +116,15 @@ impl Engine {
             .raise(id_of(&month_of(decision.at), hash), total);
     }
 
-    /// Shares what this node has seen, and tells the totals of a month that is over.
-    /// To be called every few seconds and before the end.
+    /// Shares this node's counts and reports the totals of a month that is over. To be called every
+    /// few seconds and before the process ends.
     ///
     /// # Errors
-    /// The store's; what was not shared is tried again.
+    /// An error of the store; what was not shared is tried again.
     pub async fn settle_overage(&self) -> Result<(), StoreError> {
         let now = self.now();
         let own = self.registries.overages.all();
+        // Nearly always there is nothing to share or to settle, and no reason for a store call.
         if own.is_empty() && !is_near_turn(now) {
             return Ok(());
         }
@@ -144,7 +147,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Tells a total once every node has written its own.
+    /// Reports a key's total once every node has shared its count.
     async fn settle_key(
         &self,
         id: &str,
@@ -171,6 +174,7 @@ impl Engine {
             overage: total.overage(),
             at: now,
         });
+        // Marked after it was reported: a crash in between reports it twice rather than never.
         let settled = true;
         self.share(id, &Total { settled, ..total }).await
     }
@@ -198,7 +202,7 @@ impl Engine {
             .collect())
     }
 
-    /// What keys used beyond their quotas in the month before this one.
+    /// Use of keys beyond their quotas in the previous month.
     pub(super) async fn last_month(&self) -> Result<HashMap<String, LastMonth>, StoreError> {
         let (start, _) = self.now().month_bounds();
         let before = month_of(Micros(start.0.saturating_sub(1)));
@@ -221,7 +225,8 @@ impl Engine {
 }
 
 impl Overages {
-    /// Counts only grow within a month; an operator's reset does not lower the total.
+    /// Raises a key's total. A lower count does not replace it: counts only grow within a month,
+    /// and an operator's reset does not lower the total.
     fn raise(&self, id: String, total: Total) {
         let mut all = self.0.lock();
         let known = all.entry(id).or_default();
@@ -235,12 +240,12 @@ impl Overages {
     }
 }
 
-/// A node that starts around the turn of a month looks for totals of others.
+/// Whether a month ended recently, so that a node that has just started looks for totals of others.
 fn is_near_turn(now: Micros) -> bool {
     now.0.saturating_sub(now.month_bounds().0.0) < 2 * ORPHANED_AFTER
 }
 
-/// A total is kept through the month after its own.
+/// A total is kept until the end of the month after its own.
 fn end_of_keeping(now: Micros, id: &str) -> Micros {
     let (_, next) = now.month_bounds();
     match id.starts_with(&month_of(now)) {

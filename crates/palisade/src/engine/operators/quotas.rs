@@ -49,10 +49,10 @@ pub struct QuotaPage {
 }
 
 impl Engine {
-    /// Usage of the API key with this hash.
+    /// Returns the usage of the API key with this hash.
     ///
     /// # Errors
-    /// No such key, or the store's.
+    /// There is no such key, or an error of the store.
     pub async fn quota(&self, hash: &str) -> Result<QuotaUsage, AdminError> {
         let policy = self.policy.load_full();
         let (tier, hash) = self.tier_in_force(&policy, hash)?;
@@ -64,7 +64,7 @@ impl Engine {
     /// Usage of registered API keys after `after`, in the order of their hashes.
     ///
     /// # Errors
-    /// The store's.
+    /// An error of the store.
     pub async fn quotas(
         &self,
         after: Option<&str>,
@@ -108,6 +108,7 @@ impl Engine {
     ) -> Result<(&'p Tier, &'p str), AdminError> {
         let found = policy.key_registration(hash);
         let found = found.ok_or(AdminError::NotFound("API key"))?;
+        // The tier that an operator has chosen, if this policy has it.
         let tier = self.tier_of(policy, found.usage);
         let tier = tier.or_else(|| policy.tier(&found.key.tier));
         Ok((tier.ok_or(AdminError::NotFound("tier"))?, found.usage))
@@ -150,10 +151,10 @@ pub(super) const fn as_f64(count: u64) -> f64 {
 }
 
 impl Admin<'_> {
-    /// Sets a key's usage of this month back to zero.
+    /// Resets the use of an API key in this month to zero.
     ///
     /// # Errors
-    /// No such key, no reason, or the store's.
+    /// No such key, no reason, or an error of the store.
     pub async fn quota_reset(&self, hash: &str, reason: &str) -> Result<QuotaUsage, AdminError> {
         check_reason(reason)?;
         let engine = self.engine;
@@ -176,11 +177,11 @@ impl Admin<'_> {
         engine.usage(tier, hash).await
     }
 
-    /// Puts a key on another tier: at once here, within a second elsewhere. What was
-    /// used stays used.
+    /// Moves a key to another tier, at once on this node and within a second on the others. Its use
+    /// so far is kept.
     ///
     /// # Errors
-    /// No such key or tier, or the store's.
+    /// No such key or tier, or an error of the store.
     pub async fn change_tier(
         &self,
         hash: &str,
@@ -216,7 +217,7 @@ impl Admin<'_> {
     }
 }
 
-/// A reason is for people who read the audit: it must say something.
+/// Checks a reason. People read it in the audit, so it must not be empty.
 pub(super) fn check_reason(reason: &str) -> Result<(), AdminError> {
     if reason.trim().is_empty() || reason.len() > 500 {
         return Err(AdminError::Invalid {

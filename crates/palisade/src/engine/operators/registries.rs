@@ -1,4 +1,4 @@
-//! The small shared lists that operators change and every node keeps a copy of.
+//! Small shared lists that operators change and of which every node keeps a copy.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,13 +14,13 @@ use super::announcements::{HeardAnnouncements, News, Refunds};
 use super::credentials::Credentials;
 use super::overage::Overages;
 
-/// This node's copies.
+/// This node's copies of the registries.
 #[derive(Default)]
 pub(in crate::engine) struct Registries {
     pub(super) allowlist: Allowlist,
-    /// The tier that an operator put an API key on, by the key's hash.
+    /// The tier that an operator has moved an API key to, by the key's hash.
     tiers: ArcSwap<HashMap<String, Arc<str>>>,
-    /// Announcements of other nodes.
+    /// Announcements of other nodes that have been seen.
     heard: Mutex<HeardAnnouncements>,
     /// This node's refunds, which it announces.
     pub(in crate::engine) refunds: Refunds,
@@ -39,10 +39,10 @@ impl Registries {
 }
 
 impl Engine {
-    /// Takes over tiers that operators have changed.
+    /// Copies the tiers that operators have changed.
     ///
     /// # Errors
-    /// The store's; the copy stays as it was.
+    /// An error of the store; the copy stays as it was.
     pub async fn refresh_tiers(&self) -> Result<(), StoreError> {
         let found = self
             .link
@@ -58,11 +58,11 @@ impl Engine {
         Ok(())
     }
 
-    /// Drops what is remembered of buckets that another node has cleared or given something
-    /// back to, and asks again about tenants if another node was told to.
+    /// Forgets what is remembered of buckets that another node has cleared or refunded, and
+    /// refreshes tenants' policies if another node has announced it.
     ///
     /// # Errors
-    /// The store's; what is remembered stays.
+    /// An error of the store; what is remembered stays until the next read.
     pub async fn refresh_resets(&self) -> Result<(), StoreError> {
         let seen = self.registries.heard.lock().version();
         let found = self
@@ -84,8 +84,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Puts an announcement where every node looks. It ends by the store's clock: a node's own
-    /// may be wrong.
+    /// Writes an announcement for the other nodes. It expires by the store's clock, because a
+    /// node's own clock may be wrong.
     pub(super) async fn announce(&self, notice: fn(Micros) -> Entry) -> Result<(), StoreError> {
         if !self.store().is_shared() {
             return Ok(());
@@ -96,11 +96,10 @@ impl Engine {
             .await
     }
 
-    /// Tells the others to which buckets this node has given something back, if it has since
-    /// it told them last.
+    /// Announces this node's refunds since the last announcement, if there are any.
     ///
     /// # Errors
-    /// The store's; they are told with the next.
+    /// An error of the store; the refunds stay in the next announcement.
     pub async fn announce_refunds(&self) -> Result<(), StoreError> {
         let refunds = &self.registries.refunds;
         let Some((entry, count)) = refunds.untold() else {

@@ -1,5 +1,4 @@
-//! Clearing the buckets of named subjects, all in one transaction, and letting other
-//! nodes know.
+//! Clears the buckets of named subjects in one transaction and announces it to other nodes.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -26,8 +25,8 @@ pub const SELECTORS_MAX: usize = 100;
 /// Most buckets of one reset.
 const BUCKETS_MAX: usize = 10_000;
 
-/// Whose buckets are to be cleared. An organisation beside a user or token says
-/// where they belong; alone it means the organisation's own buckets.
+/// Subject whose buckets to clear. Together with a user or token, an organisation says where they
+/// belong; alone it means the organisation's own buckets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ResetSelector {
     /// An address; an IPv6 address stands for its /64.
@@ -40,7 +39,7 @@ pub struct ResetSelector {
     pub token: Option<Id>,
     /// An OAuth client.
     pub client: Option<Id>,
-    /// The hash of an API key: its quota.
+    /// The hash of an API key, to clear its quota.
     pub api_key: Option<String>,
     /// For limits by endpoint: only this path or route pattern.
     pub path: Option<String>,
@@ -53,7 +52,7 @@ pub struct ResetSelector {
 /// One bucket of a reset.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct ResetLine {
-    /// Position of the selector that asked for it.
+    /// Position, among the selectors of the request, of the one that named the bucket.
     pub selector: usize,
     /// The limit.
     pub limit: Arc<str>,
@@ -75,7 +74,8 @@ impl ResetSelector {
         }
     }
 
-    /// Everything the limit counts by is given, and everyone named is counted by it.
+    /// Whether this selector covers a limit: it gives everything that the limit counts by, and the
+    /// limit counts by everyone that it names.
     fn means(&self, limit: &Limit) -> bool {
         let by = &limit.def.by;
         let named = [
@@ -100,7 +100,7 @@ impl ResetSelector {
 }
 
 impl Engine {
-    /// The buckets of a subject, by the figures of its tenant where one has its own.
+    /// The buckets of a subject, with the amounts of its tenant's own policy if there is one.
     pub(super) fn selected<'p>(
         &self,
         policy: &'p PolicySet,
@@ -129,6 +129,7 @@ impl Engine {
         one: &ResetSelector,
     ) -> Vec<Charge<'p>> {
         let endpoints = match &one.path {
+            // Such a limit has one bucket for all paths.
             _ if !limit.def.by.contains(&Dimension::Endpoint) => vec![None],
             Some(path) => patterns_of(policy, path).into_iter().map(Some).collect(),
             None => policy.routes().iter().map(|r| Some(r.pattern())).collect(),
@@ -155,7 +156,7 @@ impl Engine {
             .collect()
     }
 
-    /// Clears whatever these subjects have here; a policy may know none of their buckets.
+    /// Clears the buckets of these subjects. A subject without buckets in this policy is no error.
     pub(in crate::engine) async fn reset_selected(
         &self,
         selectors: &[ResetSelector],
@@ -174,6 +175,7 @@ impl Engine {
     ) -> Result<Vec<bool>, StoreError> {
         let is_local = |charge: &&Charge<'_>| self.limits.is_local(charge);
         let local: Vec<Charge<'_>> = charges.iter().filter(is_local).cloned().collect();
+        // The same buckets may also be counted in this process.
         self.limits.local().reset(&local).await?;
         self.link.stand_in().reset(charges).await?;
         let reset = self.link.operate(|store| both_names::reset(store, charges));
@@ -181,7 +183,7 @@ impl Engine {
         Ok(done)
     }
 
-    /// Drops what this node remembers of buckets, and lets the others do the same.
+    /// Drops what this node remembers of buckets and tells other nodes to do so too.
     pub(super) async fn announce_reset(&self) -> Result<(), StoreError> {
         self.limits.forget_cached();
         self.announce(announcements::of_reset).await
@@ -190,14 +192,14 @@ impl Engine {
     /// Clears every bucket that a request with these facts would be charged to.
     ///
     /// # Errors
-    /// The store's.
+    /// An error of the store.
     pub async fn reset(&self, facts: &RequestFacts) -> Result<Vec<(Arc<str>, bool)>, StoreError> {
         let cleared = self.clear(facts).await?;
         self.announce_reset().await?;
         Ok(cleared)
     }
 
-    /// [`Engine::reset`] of buckets that no other node knows: none is told.
+    /// Like [`Engine::reset`], without telling other nodes: for buckets that only this node uses.
     #[doc(hidden)]
     pub async fn clear(&self, facts: &RequestFacts) -> Result<Vec<(Arc<str>, bool)>, StoreError> {
         let policy = self.policy.load_full();
@@ -214,7 +216,7 @@ impl Engine {
     }
 }
 
-/// The segments of a bucket, in the order in which requests build them.
+/// The segments of a bucket's name, in the order in which requests build them.
 fn segments_of(
     keyring: &Keyring,
     limit: &Limit,
@@ -224,6 +226,7 @@ fn segments_of(
     let by = &*limit.def.by;
     let digest = |kind, bytes: &[u8]| keyring.segment(kind, &[bytes]);
     let mut segments = ArrayVec::new();
+    // Users and tokens are counted within their organisation.
     let nests = by.contains(&Dimension::User) || by.contains(&Dimension::Token);
     if by.contains(&Dimension::Org) || nests {
         let org = one.org.as_ref();
@@ -254,6 +257,7 @@ fn patterns_of<'a>(policy: &'a PolicySet, path: &'a str) -> Vec<&'a str> {
     }
     let methods = routes.iter().filter_map(|route| route.method.as_deref());
     let mut found: Vec<&str> = methods
+        // Stands for every method that no route names.
         .chain([""])
         .map(|method| routes.find(method, None, path).pattern.unwrap_or(path))
         .collect();
@@ -266,7 +270,8 @@ impl Admin<'_> {
     /// Clears every bucket of the named subjects at once.
     ///
     /// # Errors
-    /// A selector that means no bucket, too many, no reason, or the store's.
+    /// A selector without buckets, too many selectors or buckets, no reason, or an error of the
+    /// store.
     pub async fn reset(
         &self,
         selectors: &[ResetSelector],
@@ -283,7 +288,7 @@ impl Admin<'_> {
         let policy = self.engine.policy.load_full();
         let mut asked: Vec<(usize, Charge<'_>)> = Vec::new();
         for (index, one) in selectors.iter().enumerate() {
-            // A bucket is cleared by its name, in which no figure is.
+            // Buckets are cleared by name, and a name does not depend on a tenant's amounts.
             let charges = self.engine.selected(&policy, None, one);
             if charges.is_empty() {
                 return Err(invalid("a subject has no bucket in this policy"));

@@ -1,8 +1,8 @@
-//! Spellings under which the records of a person may stand.
+//! Spellings under which a person's records may be stored.
 //!
-//! The proxy and the tower layer fold a name before it becomes the account, and the lockout folds
-//! every name (A-SHARED). A host that calls the API has account ids of its own, which are kept as
-//! they are. Whoever types a name cannot know which of the two it was: both are looked up.
+//! The proxy and the tower layer fold a name before they use it as the account, and the lockout
+//! folds every name (A-SHARED). A host that calls the API has account ids of its own, which are
+//! kept as they are. A typed name may be either, so both spellings are looked up.
 
 use palisade_core::key::Domain;
 use palisade_core::record::{Flow, RecordKey, RecordKind};
@@ -21,7 +21,7 @@ pub struct LookedUp {
     pub id: String,
 }
 
-/// The account as it was typed, and as it is counted where that differs.
+/// The account as typed and, if that differs, as the proxy counts it.
 pub(super) fn of_account(account: &Id) -> impl Iterator<Item = (&'static str, Id)> + use<> {
     let folded = counted(account.as_str()).ok();
     let folded = folded.filter(|folded| folded != account);
@@ -29,7 +29,7 @@ pub(super) fn of_account(account: &Id) -> impl Iterator<Item = (&'static str, Id
     std::iter::once(typed).chain(folded.map(|folded| ("folded", folded)))
 }
 
-/// The records of an account in login and OTP, under each of its spellings.
+/// The records of an account in login and OTP under each spelling.
 pub(super) fn account_records(keyring: &Keyring, account: &Id) -> Vec<RecordKey> {
     let flows = [Flow::Login, Flow::Otp].map(RecordKind::Account);
     let mut records = Vec::new();
@@ -43,7 +43,7 @@ pub(super) fn account_records(keyring: &Keyring, account: &Id) -> Vec<RecordKey>
     records
 }
 
-/// Spellings that were looked up, as an answer shows them.
+/// The spellings that were looked up, in the form of an answer.
 pub(super) fn looked_up(keyring: &Keyring, account: Option<&Id>) -> Vec<LookedUp> {
     let spelt = account.into_iter().flat_map(of_account);
     spelt

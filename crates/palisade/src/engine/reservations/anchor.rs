@@ -1,5 +1,6 @@
-//! The anchor of a reservation: a bucket for one that is charged together with the others,
-//! and tells later whether and when they were (B-ID, B-EXACT).
+//! The anchor of a reservation: a bucket with a capacity of one, charged in the same step as the
+//! reservation's other buckets. Its reading tells later whether they were charged, and when (B-ID,
+//! B-EXACT).
 
 use std::num::NonZeroU32;
 
@@ -13,17 +14,18 @@ use palisade_core::time::Micros;
 
 use super::SETTLED_FOR_US;
 
-/// Names of a policy have no space: it is apart from them.
+/// Name of an anchor's limit. It contains a space, which no name in a policy does.
 pub(super) const NAME: &str = "open reservation";
 
-/// The anchor of one reservation, in as many cluster slots as its buckets are.
+/// The anchor of one reservation. It has a bucket in each cluster slot that the reservation's
+/// buckets are in.
 pub(super) struct Anchor {
     limit: Limit,
     id: Segment,
 }
 
 impl Anchor {
-    /// The anchor of the reservation with this id, which lasts no longer than `life_us`.
+    /// The anchor of the reservation with this id, which lasts for at most `life_us`.
     pub(super) fn new(id: Digest, life_us: u64) -> Option<Self> {
         let window = Window::Span(life_us.saturating_add(SETTLED_FOR_US));
         let spec = BucketSpec::new(Algorithm::SlidingLog, NonZeroU32::MIN, window, None).ok()?;
@@ -32,9 +34,9 @@ impl Anchor {
             vec![Dimension::Descriptor("reservation".into())],
             spec,
         );
-        // It outlives a crash with the slots that it speaks for (B-CRASH).
+        // Anchors must survive a crash like the slots that they vouch for (B-CRASH).
         def.concurrency = true;
-        // The limits of the request say what happens in an outage.
+        // The limits of the request decide what happens in an outage.
         def.on_store_failure = OnStoreFailure::OpenBounded;
         Some(Self {
             limit: Limit::bind(def),
@@ -45,7 +47,8 @@ impl Anchor {
         })
     }
 
-    /// One charge for each cluster slot that `others` are in; their first segments decide it.
+    /// One charge for each cluster slot of the reservation's buckets, which their first segments
+    /// determine.
     pub(super) fn charges<'a>(
         &'a self,
         firsts: impl IntoIterator<Item = Option<Segment>>,
@@ -73,7 +76,8 @@ impl Anchor {
         known.iter().map(charge).collect()
     }
 
-    /// The bucket's name in the embedded store; its parts are keyed digests already.
+    /// The bucket's name in the embedded store. A sum is enough, because its parts are keyed
+    /// digests already.
     fn name(&self, segments: &[Segment]) -> Digest {
         let sum = segments.iter().fold(self.limit.digest.0, |sum, segment| {
             sum.rotate_left(1).wrapping_add(segment.digest.0)
@@ -81,7 +85,7 @@ impl Anchor {
         Digest(sum)
     }
 
-    /// When it was charged, by its reading; `None` if it was not.
+    /// The instant of the anchor's charge according to its reading; `None` if it was not charged.
     pub(super) fn charged_at(&self, reading: &Reading) -> Option<Micros> {
         let window = self.limit.def.spec.window_us();
         (reading.used > 0).then(|| reading.reset_at.minus(window))

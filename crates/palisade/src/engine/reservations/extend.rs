@@ -1,4 +1,4 @@
-//! Extending: a later end, more cost, or both.
+//! Extending a reservation: a later end, more cost, or both.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,30 +22,31 @@ use super::anchor::Anchor;
 use super::tally::Outcome;
 use super::{ExtendAnswer, Hold, ReservationError, Settlement, is_slot};
 
-/// Number of tries against lost races for a reservation's fate.
+/// Most tries to write a reservation's fate against concurrent changes.
 const TRIES_MAX: usize = 3;
 
-/// Arguments of an extension.
+/// Parameters of an extension.
 struct Extension<'a> {
     costs: Option<&'a Costs>,
-    /// In microseconds; `None` leaves the end where it is.
+    /// Hold from now on in microseconds; `None` leaves the end as it is.
     hold_us: Option<u64>,
 }
 
-/// Outcome of one try.
+/// Outcome of one try to extend.
 enum ExtendAttempt {
     Answer(ExtendAnswer),
-    /// Somebody else extended or settled it meanwhile.
+    /// The reservation was extended or settled concurrently.
     LostRace,
 }
 
 impl Engine {
-    /// Extends a reservation by more cost, to a later end, or both; without either by the
-    /// hold that it was made with. Its places among what is in progress are held anew. A
-    /// refusal leaves it as it was; the first token stays good.
+    /// Extends a reservation by more cost, to a later end, or both; with neither, by its original
+    /// hold. Its slots are taken anew. A refusal leaves the reservation as it was. The first token
+    /// stays valid.
     ///
     /// # Errors
-    /// It is no reservation of ours, a unit was never reserved, or a hold outside its bounds.
+    /// A token that this deployment did not issue, a unit that was never reserved, or a hold
+    /// outside its bounds.
     pub async fn extend(
         &self,
         token: &str,
@@ -92,6 +93,7 @@ impl Engine {
         if reservation.parts.is_empty() {
             return Ok(self.extend_nothing(reservation, asked));
         }
+        // The token may be older than the last extension: the recorded state is what counts.
         let found = self.fate_of(reservation, ends).await?;
         let held = match found.fate {
             None => reservation.clone(),
@@ -111,6 +113,7 @@ impl Engine {
             return Ok(ExtendAttempt::Answer(ExtendAnswer::Expired));
         };
         let plan = self.planned(policy, &held, asked, &anchor);
+        // No wait would make such a cost fit.
         if plan.iter().any(PlannedCharge::is_too_dear) {
             let class: Arc<str> = (*held.class).into();
             let refused = refuse(Refusal::TooDear, &class, found.now);
@@ -137,6 +140,7 @@ impl Engine {
             return Ok(ExtendAttempt::Answer(denied(&held, &plan, &readings, now)));
         }
         let made = ChargedExtension::new(&held, &plan, &readings, &instants);
+        // Others have taken the slot in the meantime, so the holder must stop.
         if made.has_lost_slot {
             self.undo(policy, &held, &made.taken, ends).await;
             return Ok(ExtendAttempt::Answer(ExtendAnswer::Expired));
@@ -150,14 +154,17 @@ impl Engine {
             self.undo(policy, &held, &made.taken, ends).await;
             return Ok(ExtendAttempt::LostRace);
         }
+        // Freed last: a crash before this leaves a slot taken twice until its window has passed,
+        // and never one too few.
         self.undo(policy, &held, &made.freed, ends).await;
+        self.register.remember(&extended, now);
         let answer = self.held(&extended, now).map(ExtendAnswer::Held);
         Ok(ExtendAttempt::Answer(
             answer.unwrap_or(ExtendAnswer::Expired),
         ))
     }
 
-    /// Of a reservation that holds no bucket only the end moves.
+    /// Extends a reservation that holds no bucket: only its end moves.
     fn extend_nothing(&self, reservation: &Reservation, asked: &Extension<'_>) -> ExtendAttempt {
         let now = self.now();
         let mut extended = reservation.clone();
@@ -166,14 +173,13 @@ impl Engine {
         ExtendAttempt::Answer(answer.unwrap_or(ExtendAnswer::Expired))
     }
 
-    /// Puts back what an extension took or replaced. What does not go back ends with its
-    /// window.
+    /// Returns what an extension has charged. What cannot be returned ends with its window.
     async fn undo(&self, policy: &PolicySet, held: &Reservation, lines: &[Line], ends: Instant) {
         let _ = self.return_lines(policy, held, lines, ends).await;
     }
 
-    /// The charges to make: the slots anew, each bucket of a unit that costs more, and the
-    /// anchors, to see whether the store still has what is held.
+    /// The charges of an extension: a new hit for each slot, more for each bucket of a unit that
+    /// costs more, and the anchors, which show whether the store still has what is held.
     fn planned<'p>(
         &self,
         policy: &'p PolicySet,
@@ -193,6 +199,8 @@ impl Engine {
                 }
                 _ => continue,
             };
+            // Charged whether or not it fits, because a slot's old hit may still fill its bucket.
+            // For more cost the limit decides, as set below.
             let mut charge = part.line.charge(limit);
             match what {
                 What::More(_, unit) => {
@@ -220,7 +228,7 @@ impl Engine {
         let firsts: Vec<_> = stored
             .map(|one| one.charge.segments.first().copied())
             .collect();
-        // An anchor that is there is left as it is; one that was lost is made again.
+        // An anchor that is still there is left alone; one that was lost is charged again.
         let anchors = anchor.charges(firsts, OnExceed::Report);
         plan.extend(anchors.into_iter().map(|charge| PlannedCharge {
             what: What::Anchor,
@@ -234,9 +242,9 @@ impl Engine {
 /// Purpose of a charge of an extension.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum What {
-    /// The slot of the part at this position, held anew.
+    /// A new hit for the slot of the part at this position.
     Slot(usize),
-    /// More of the part's unit.
+    /// More cost for the part at this position, in the unit at that one.
     More(usize, usize),
     Anchor,
 }
@@ -248,21 +256,21 @@ struct PlannedCharge<'p> {
 }
 
 impl PlannedCharge<'_> {
-    /// A cost that its bucket never holds (L-COST).
+    /// Whether the cost is more than its bucket can ever hold (L-COST).
     fn is_too_dear(&self) -> bool {
         self.charge.on_exceed == OnExceed::Deny && self.charge.cost > self.charge.spec.capacity()
     }
 }
 
-/// Lines and parts that the charges of an extension made.
+/// The result of the charges of an extension.
 struct ChargedExtension {
-    /// All that was taken, anchors apart.
+    /// All lines that were charged, without anchors.
     taken: Vec<Line>,
-    /// Hits of slots that are held anew.
+    /// Old hits of slots that got a new one, to be returned.
     freed: Vec<Line>,
-    /// The parts, as they are then.
+    /// The parts of the reservation after the extension.
     parts: Vec<Part>,
-    /// A slot was gone, and there was no room for it.
+    /// A slot was lost and could not be taken again.
     has_lost_slot: bool,
 }
 
@@ -287,11 +295,13 @@ impl ChargedExtension {
             let first = |anchor: &Charge<'_>| anchor.segments.iter().rev().nth(1).copied();
             let own =
                 anchors.find(|(one, _)| first(&one.charge) == charge.segments.first().copied());
-            // It could not be taken again: it is still there.
+            // The anchor could not be charged again, so the store still has it.
             own.is_none_or(|(_, reading)| reading.retry_at.is_some())
         };
         for ((one, reading), at) in plan.iter().zip(readings).zip(instants) {
             let was_full = reading.retry_at.is_some();
+            // `Report` takes nothing from a full bucket: a limit in shadow mode, or an anchor that
+            // still exists.
             if was_full && one.charge.on_exceed == OnExceed::Report {
                 continue;
             }
@@ -300,6 +310,7 @@ impl ChargedExtension {
                 What::Anchor => {}
                 What::Slot(position) => {
                     let part = &held.parts[position];
+                    // The bucket may be full, as long as the slot's old hit is part of it.
                     let is_alive = is_anchored(&one.charge) && part.line.counts_at(*at);
                     made.has_lost_slot |= was_full && !is_alive;
                     made.taken.push(new(part));
@@ -309,6 +320,7 @@ impl ChargedExtension {
                 What::More(position, _) => {
                     let part = &held.parts[position];
                     made.taken.push(new(part));
+                    // Charged at an instant of its own, so it is returned as a part of its own.
                     made.parts.push(Part {
                         line: new(part),
                         ..part.clone()
@@ -331,8 +343,8 @@ impl ChargedExtension {
     }
 }
 
-/// When it ends if it is held for so long from now on: never sooner than before, never later
-/// than it may last in all.
+/// The end of a reservation that is held for `hold_us` from now: not before its current end and not
+/// after its longest life.
 fn later_end(held: &Reservation, hold_us: Option<u64>, now: Micros) -> Micros {
     let Some(hold_us) = hold_us else {
         return held.ends;
@@ -345,6 +357,8 @@ fn later_end(held: &Reservation, hold_us: Option<u64>, now: Micros) -> Micros {
     held.ends.max(now.plus(hold_us).min(latest))
 }
 
+/// Whether a part is the first of those that share its bucket, so that more cost is charged only
+/// once.
 fn is_first_of_bucket(held: &Reservation, position: usize) -> bool {
     let part = &held.parts[position];
     held.parts[..position]
@@ -352,7 +366,7 @@ fn is_first_of_bucket(held: &Reservation, position: usize) -> bool {
         .all(|earlier| !earlier.shares(part))
 }
 
-/// The refusal of more cost, of the buckets that count it.
+/// The refusal of more cost, with the buckets that count it.
 fn denied(
     held: &Reservation,
     plan: &[PlannedCharge<'_>],

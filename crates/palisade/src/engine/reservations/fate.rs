@@ -1,8 +1,8 @@
-//! The fate of a reservation as a record: read, and written by compare-and-swap (B-ONCE).
+//! The fate of a reservation, kept as a record and written by compare-and-swap (B-ONCE).
 
 use palisade_core::budget::{Fate, Reservation};
 use palisade_core::receipt::Place;
-use palisade_core::record::{RecordKey, RecordKind, RecordWrite};
+use palisade_core::record::{Record, RecordKey, RecordKind, RecordWrite};
 use palisade_core::time::{MINUTE, Micros};
 use palisade_store::{Commit, Records, StoreError};
 use tokio::time::Instant;
@@ -14,20 +14,23 @@ use palisade_core::failure::Policy;
 
 const LIMITS: For = For::Decision(Policy::Limits);
 
-/// Clocks of nodes and of the store differ by less than this; fates are kept so much longer
-/// than anybody may ask for them.
+/// Bound on the difference between the clocks of nodes and store. Fates are kept this much longer
+/// than they can be needed.
 pub(super) const SKEW_US: u64 = MINUTE;
 
-/// A fate as it was found.
+/// Most fates that one call reads.
+const LOADED_AT_ONCE: usize = 100;
+
+/// The fate of a reservation as it was read.
 pub(super) struct FoundFate {
     pub(super) fate: Option<Fate>,
-    /// Zero if there is none.
+    /// Revision of the record; zero if there is none.
     pub(super) revision: u64,
-    /// The clock of where it is kept.
+    /// Time by the clock of the store that keeps the record.
     pub(super) now: Micros,
 }
 
-/// Where the fate of a reservation is kept: in the store, unless only this process counts it.
+/// Whether the fate is kept in this process, because no bucket of the reservation is in the store.
 fn is_here(reservation: &Reservation) -> bool {
     let mut parts = reservation.parts.iter();
     parts.all(|part| part.line.place == Place::Process)
@@ -38,6 +41,13 @@ const fn key(reservation: &Reservation) -> RecordKey {
         kind: RecordKind::Reservation,
         digest: reservation.id,
     }
+}
+
+fn decoded(record: Option<Record>) -> Result<Option<Fate>, StoreError> {
+    let unread = || StoreError::Corrupt("a reservation's fate".to_owned());
+    record
+        .map(|record| Fate::decode(&record.bytes).ok_or_else(unread))
+        .transpose()
 }
 
 impl Engine {
@@ -57,22 +67,41 @@ impl Engine {
         };
         let record = loaded.records.pop().flatten();
         let revision = record.as_ref().map_or(0, |record| record.revision);
-        let fate = match record {
-            None => None,
-            Some(record) => {
-                let unread = || StoreError::Corrupt("a reservation's fate".to_owned());
-                let decoded = Fate::decode(&record.bytes).ok_or_else(unread);
-                Some(decoded.map_err(NoAnswer::Failed)?)
-            }
-        };
         Ok(FoundFate {
-            fate,
+            fate: decoded(record).map_err(NoAnswer::Failed)?,
             revision,
             now: loaded.now,
         })
     }
 
-    /// Writes what becomes of it, if nobody has since `revision`; false if somebody has.
+    /// The recorded fates of several reservations, in their order.
+    pub(in crate::engine) async fn fates_of(
+        &self,
+        reservations: &[Reservation],
+    ) -> Result<Vec<Option<Fate>>, StoreError> {
+        let mut fates = vec![None; reservations.len()];
+        let (here, stored): (Vec<usize>, Vec<usize>) =
+            (0..reservations.len()).partition(|one| is_here(&reservations[*one]));
+        let keys_of = |which: &[usize]| -> Vec<RecordKey> {
+            which.iter().map(|one| key(&reservations[*one])).collect()
+        };
+        // Few in one call, so that none of them takes long.
+        for which in stored.chunks(LOADED_AT_ONCE) {
+            let keys = keys_of(which);
+            let loaded = self.link.operate(|store| store.load(&keys)).await?;
+            for (one, record) in which.iter().zip(loaded.records) {
+                fates[*one] = decoded(record)?;
+            }
+        }
+        let keys = keys_of(&here);
+        let loaded = self.limits.local().load(&keys).await?;
+        for (one, record) in here.iter().zip(loaded.records) {
+            fates[*one] = decoded(record)?;
+        }
+        Ok(fates)
+    }
+
+    /// Writes the fate unless it has changed since `revision`; returns false if it has.
     pub(super) async fn seal_fate(
         &self,
         reservation: &Reservation,
@@ -82,6 +111,7 @@ impl Engine {
         let Some(bytes) = fate.encode() else {
             return Ok(false);
         };
+        // The record must outlive every token of the reservation.
         let lasts = match fate {
             Fate::Held(held) => held.ends.max(reservation.ends),
             Fate::Settled(_) => reservation.ends,

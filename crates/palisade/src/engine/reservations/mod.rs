@@ -1,32 +1,35 @@
-//! Reservations (B-…): what a piece of work may cost is charged before it begins, and
-//! corrected when it has ended.
+//! Reservations (B-…): the likely cost of a piece of work is charged before it begins and corrected
+//! when it has ended.
 //!
-//! No store knows of reservations. They are made of what checks have already:
+//! Stores do not know reservations, which are made of the operations that checks use:
 //!
-//! - **A reservation is a receipt with an end.** [`reserve`] decides and charges like a check
-//!   and seals what was charged, where and when, into a token that its holder carries and any
-//!   node can open. Nothing is kept of one that is never extended nor settled.
-//! - **Settling** gives back what was not used, charge by charge and as far as its bucket
-//!   still counts it (L-GIVE-BACK), or charges the surplus although it does not fit.
+//! - **A reservation is a receipt with an end.** [`reserve`] decides and charges like a check. It
+//!   seals the charges (amounts, buckets and instants) into a token, which the holder keeps and
+//!   which every node can open. The store keeps no record of a reservation that is neither extended
+//!   nor settled.
+//! - **Settling** refunds what was not used, charge by charge and as far as each bucket still
+//!   counts it (L-GIVE-BACK), or charges the surplus even if it does not fit.
 //! - **Once** (B-ONCE): before it touches a bucket, [`settle`] writes the reservation's fate as
-//!   a record by compare-and-swap. Whoever comes second finds the first answer there. An
-//!   extension writes what is held now, so that the first token stays good.
+//!   a record by compare-and-swap. A second settle finds the first one's answer there. An
+//!   extension writes the new state of the reservation there, so that the first token stays valid.
 //! - **A slot** of a concurrency limit is a hit of an exact sliding log whose window is the
-//!   hold. To give it back frees it; a holder that dies frees it when the window has passed.
-//!   [`extend`] takes the new hit before it returns the old one: for an instant one place more
-//!   is taken than is held, never one less.
-//! - **An anchor** is a bucket for one, named after the reservation's id and charged in the
-//!   same step as the others, in the same cluster slot. It says, by the store's own clock,
-//!   whether a charge of unknown outcome was made and when (B-ID), and whether the store still
-//!   has what a slot's holder believes it holds (B-EXACT).
+//!   hold. A refund of the hit frees the slot; if its holder dies, it is free once the window has
+//!   passed. [`extend`] takes the new hit before it refunds the old one, so that for an instant
+//!   one slot too many is taken, and never one too few.
+//! - **An anchor** is a bucket with a capacity of one. It is named after the reservation's id and
+//!   charged in the same step as the other buckets, in the same cluster slot. Its reading shows, by
+//!   the store's clock, whether a charge of unknown outcome was made and when (B-ID), and whether
+//!   the store has lost the slots of a reservation (B-EXACT).
 //!
-//! The order of writes decides what a crash can do. Fate before buckets: what was marked and
-//! not corrected stays counted in full. New hit before old: a slot is taken twice until its
-//! window has passed. Each errs to the side of the limit.
+//! The order of writes decides what a crash can do. The fate is written before the buckets are
+//! corrected: after a crash in between, the whole reservation stays counted. The new hit is taken
+//! before the old one is refunded: after a crash in between, a slot is taken twice until its
+//! window has passed. Both may admit too little and never too much.
 
 mod anchor;
 mod extend;
 mod fate;
+mod register;
 mod reserve;
 mod retry;
 mod settle;
@@ -38,30 +41,32 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use palisade_core::FieldError;
 use palisade_core::budget::{Counts, Part, Reservation, SettledUnit};
-use palisade_core::decision::{Decision, LimitReading};
+use palisade_core::decision::{Decision, LimitReading, Warning};
 use palisade_core::receipt::{Place, RECEIPT_BYTES_MAX, ReceiptError};
 use palisade_core::time::{Micros, SECOND};
 
 use super::{Engine, RequestAnswer};
 
+pub(super) use register::Register;
 pub(super) use retry::Retries;
 pub use tally::ReservationFigures;
 
-/// So long after its end a reservation may still be settled, and its fate is kept.
+/// Time after its end within which a reservation may still be settled, and for which its fate is
+/// kept.
 const SETTLED_FOR_US: u64 = 600 * SECOND;
 
 /// Default lifetime of a reservation.
 pub const HOLD_DEFAULT: Duration = Duration::from_secs(60);
 
-/// Terms of a reservation that is asked for.
+/// Terms of a new reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hold {
-    /// Its lifetime unless it is extended: a second to an hour.
+    /// Lifetime unless it is extended: a second to an hour.
     pub hold: Duration,
-    /// Whether what is left is granted where not everything is.
+    /// Whether to reserve what is left if the whole cost does not fit.
     pub at_most: bool,
-    /// Whether the same request, by its `request_id`, facts and costs, gets the same
-    /// reservation again (B-ID).
+    /// Whether a repeated request (equal `request_id`, facts and costs) gets the same reservation
+    /// again (B-ID).
     pub once: bool,
 }
 
@@ -80,15 +85,15 @@ impl Default for Hold {
 pub struct Held {
     /// The sealed reservation.
     pub token: Box<str>,
-    /// When it ends, by the clock that judged it.
+    /// Instant of its end, by the clock that decided it.
     pub expires_at: Micros,
-    /// In how long, in microseconds.
+    /// Microseconds until then.
     pub expires_in_us: u64,
     /// Reserved amounts by unit.
     pub reserved: Vec<(Box<str>, u64)>,
 }
 
-/// The answer to a reservation that was asked for.
+/// The answer to a request for a reservation.
 #[derive(Clone, Debug)]
 pub struct ReserveAnswer {
     /// The decision.
@@ -100,38 +105,40 @@ pub struct ReserveAnswer {
 /// The answer to an extension.
 #[derive(Clone, Debug)]
 pub enum ExtendAnswer {
-    /// It was extended.
+    /// The reservation was extended.
     Held(Held),
     /// There is no room for the additional cost: the reservation stays as it was.
     Denied(Box<Decision>),
-    /// It has ended, or its place was lost and is taken: its holder is to stop.
+    /// The reservation has ended, or its slot was lost and is taken: the holder must stop.
     Expired,
-    /// It was settled before.
+    /// The reservation was settled before, with this answer.
     Settled(Settlement),
-    /// The store could not be asked: it stays as it was.
+    /// The store could not be called; the reservation stays as it was.
     Unavailable,
 }
 
 /// The answer to a settle or a release.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settlement {
-    /// It came too late to change anything.
+    /// Whether the call came so long after the end of the reservation that it changed nothing.
     pub late: bool,
-    /// False while the store cannot be asked: it is tried again in the background.
+    /// False while the store cannot be called; the settle is then tried again in the background.
     pub recorded: bool,
     /// Reserved and used amounts by unit.
     pub units: Vec<SettledUnit>,
     /// The corrected buckets as they are now.
     pub limits: Vec<LimitReading>,
+    /// Limits that have reached a threshold (B-WARN).
+    pub warnings: Option<Box<[Warning]>>,
 }
 
-/// Why a reservation was refused before anything was asked.
+/// Reason to refuse a call on a reservation before the store is called.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReservationError {
-    /// It was not issued here, or was changed.
+    /// The token was not issued by this deployment, or was changed.
     #[error("`reservation` is not a reservation that was issued here, or was changed")]
     Foreign,
-    /// A field beside it.
+    /// Another field is not valid.
     #[error(transparent)]
     Field(#[from] FieldError),
 }
@@ -143,7 +150,7 @@ impl From<ReceiptError> for ReservationError {
 }
 
 impl Engine {
-    /// Opens a reservation as its holder sends it.
+    /// Opens the token of a reservation.
     fn open_reservation(&self, token: &str) -> Result<Reservation, ReservationError> {
         if token.len() > RECEIPT_BYTES_MAX.div_ceil(3) * 4 {
             return Err(ReservationError::Foreign);
@@ -152,7 +159,7 @@ impl Engine {
         Ok(Reservation::open(&self.keyring, &sealed)?)
     }
 
-    /// A reservation as its holder sees it; `None` if there is too much to say.
+    /// A reservation in the form that its holder gets; `None` if it is too large for a token.
     fn held(&self, reservation: &Reservation, now: Micros) -> Option<Held> {
         let sealed = reservation.seal(&self.keyring)?;
         let reserved = |one: &palisade_core::budget::Amount| (one.unit.clone(), one.reserved);
@@ -164,7 +171,8 @@ impl Engine {
         })
     }
 
-    /// Whether the bucket of a part can be touched here: local ones only where they are.
+    /// Whether this process can touch the bucket of a part. A local bucket exists only in the
+    /// process that charged it.
     fn is_reachable(&self, reservation: &Reservation, part: &Part) -> bool {
         part.line.place == Place::Store || reservation.process == self.limits.process()
     }

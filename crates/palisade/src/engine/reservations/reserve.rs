@@ -1,4 +1,4 @@
-//! Reserving: decided and charged like a check, with costs as upper estimates.
+//! Reserving: a request is decided and charged like a check, with upper estimates as costs.
 
 use std::sync::Arc;
 
@@ -14,6 +14,7 @@ use palisade_core::time::{Micros, SECOND};
 use palisade_core::{Digest, FieldError};
 
 use super::super::limits::limit_named;
+use super::super::thresholds::warnings;
 use super::super::{Engine, RequestAnswer};
 use super::anchor::{Anchor, NAME};
 use super::tally::Outcome;
@@ -23,10 +24,10 @@ use super::{Hold, ReserveAnswer};
 const HOLD_US_MIN: u64 = SECOND;
 const HOLD_US_MAX: u64 = 3_600 * SECOND;
 
-/// Number of tries to reserve what is left: others may take it meanwhile.
+/// Most tries to reserve what is left, which others may take in the meantime.
 const TRIES_MAX: usize = 8;
 
-/// One try of a reservation.
+/// One try to reserve.
 struct Attempt {
     decision: Box<Decision>,
     bypassed: Option<String>,
@@ -34,8 +35,8 @@ struct Attempt {
 }
 
 impl Engine {
-    /// Reserves what a request may cost: decided and charged like a check, with a slot of
-    /// every concurrency limit that applies. Without `costs` it is one request.
+    /// Reserves the cost of a request, which is decided and charged like a check, with a slot of
+    /// every concurrency limit that applies. Without `costs` the cost is one request.
     ///
     /// ```
     /// use palisade::core::budget::Costs;
@@ -84,6 +85,10 @@ impl Engine {
         if held.is_some() {
             self.retries.tally.count(Outcome::Reserved);
         }
+        if let Some(reservation) = reservation.filter(|_| held.is_some()) {
+            self.register.remember(reservation, now);
+        }
+        attempt.decision.warnings = warnings(&policy, &attempt.decision.limits);
         let answer = RequestAnswer {
             decision: attempt.decision,
             policy,
@@ -93,7 +98,7 @@ impl Engine {
         Ok(ReserveAnswer { answer, held })
     }
 
-    /// A hold within its bounds.
+    /// The hold in microseconds, if it is within its bounds.
     pub(super) fn hold_us(&self, policy: &PolicySet, hold: Hold) -> Result<u64, FieldError> {
         let hold_us = u64::try_from(hold.hold.as_micros()).unwrap_or(u64::MAX);
         if !(HOLD_US_MIN..=HOLD_US_MAX).contains(&hold_us) {
@@ -119,16 +124,18 @@ impl Engine {
         let mut plan = self.plan(policy, tenant.as_deref(), facts);
         let own = plan.charges.len();
         self.add_anchors(&mut plan, anchor.as_ref());
+        // If the store is not called, no charge of unknown outcome can result.
         let was_asked = plan.charges.len() > own && !self.link.is_cut_off(Policy::Limits);
         let (mut decision, bypassed) = self.decide_plan(policy, &plan, facts).await;
         let made = self.made(facts, &decision, (id, hold_us, life_us));
         if was_asked && decision.mode != Mode::Normal {
-            // The charge may have been made: nobody will say so.
+            // The outcome of the call is unknown, so the charge may have been made.
             self.retries.add_orphan(Reservation {
                 parts: self.possible_parts(policy, &plan, own),
                 ..made.clone()
             });
         }
+        // The anchor has room for one, so it denies a repeated request.
         let is_repeated = without_anchors(&mut decision);
         if is_repeated
             && let Some(anchor) = &anchor
@@ -154,7 +161,7 @@ impl Engine {
         }
     }
 
-    /// Adds the anchors to a plan that is charged.
+    /// Adds the anchors to a plan, unless it is refused without a charge.
     fn add_anchors<'p>(&self, plan: &mut Plan<'p>, anchor: Option<&'p Anchor>) {
         if let Some(anchor) = anchor.filter(|_| plan.refusal.is_none()) {
             let stored = plan.charges.iter().filter(|one| !self.limits.is_local(one));
@@ -163,7 +170,7 @@ impl Engine {
         }
     }
 
-    /// A reservation that holds nothing yet.
+    /// A new reservation that holds nothing yet.
     fn made(
         &self,
         facts: &RequestFacts,
@@ -183,7 +190,7 @@ impl Engine {
         }
     }
 
-    /// The reservation with what its receipt says was charged.
+    /// The reservation with the charges that the receipt lists.
     fn filled(
         &self,
         policy: &PolicySet,
@@ -206,7 +213,7 @@ impl Engine {
         made
     }
 
-    /// The parts that a plan's charges would have, if they were made in the store itself.
+    /// The parts that a plan's charges would be if all of them were made in the store.
     fn possible_parts(&self, policy: &PolicySet, plan: &Plan<'_>, own: usize) -> Vec<Part> {
         let amounts: Vec<Amount> = Vec::new();
         let charges = plan.charges.iter().take(own);
@@ -216,20 +223,21 @@ impl Engine {
             .collect()
     }
 
-    /// A charge that an anchor tells the instant of: it was made in the store, in the same
-    /// step, if it was made at all.
+    /// The line of a charge at the instant of its anchor; `None` if the anchor does not vouch for
+    /// it, because it is not made in the store and in the anchor's step.
     fn told_line(&self, charge: &Charge<'_>, at: Micros) -> Option<Line> {
         let line = self.limits.idle_line(charge, at);
         let is_told = line.place == Place::Store
             && line.spec == *charge.spec
-            // In a cluster a bucket that nobody is named in has a slot of its own.
+            // In a cluster a bucket that names nobody has a slot of its own, so no anchor was
+            // charged with it.
             && !charge.segments.is_empty()
             && charge.on_exceed != OnExceed::Report;
         is_told.then(|| line.charged(charge.cost, at))
     }
 
-    /// The reservation that the same request made before, from its anchors (B-ID); `None` if
-    /// it cannot be told, or was released because nobody knew of it.
+    /// The reservation that an earlier, equal request made, reconstructed from its anchors (B-ID);
+    /// `None` if that is not possible, or if it was released as a charge of unknown outcome.
     async fn repeated(
         &self,
         policy: &PolicySet,
@@ -248,13 +256,14 @@ impl Engine {
         let instants = instants?;
         let at_of = |charge: &Charge<'_>| {
             let mut known = anchors.iter().zip(&instants);
-            // An anchor's own segment is its last.
+            // The anchor's own segment is the last one, so the one before it decides the slot.
             let first = |anchor: &Charge<'_>| anchor.segments.iter().rev().nth(1).copied();
             known
                 .find(|(anchor, _)| first(anchor) == charge.segments.first().copied())
                 .map(|(_, at)| *at)
         };
         let mut again = made.clone();
+        // In a cluster the anchors may have been charged at slightly different instants.
         again.at = instants.iter().copied().min()?;
         for charge in plan.charges.iter().take(own) {
             let line = at_of(charge).and_then(|at| self.told_line(charge, at));
@@ -264,10 +273,12 @@ impl Engine {
         again.ends = again.at.plus(slots_hold(&again.parts, again.hold_us));
         let known = self.fate_of(&again, ends).await.ok()?;
         match known.fate {
+            // It was released as a charge of unknown outcome.
             Some(Fate::Settled(settled)) if settled.units.is_empty() => None,
+            // The holder learns of the settlement at its next call.
             Some(Fate::Settled(_)) => Some(again),
             Some(Fate::Held(held)) => Some(*held),
-            // From now on it has an owner: nobody releases it as unknown.
+            // Marks it as owned, so that it is no longer released as a charge of unknown outcome.
             None => {
                 let fate = Fate::Held(Box::new(again.clone()));
                 let is_ours = self.seal_fate(&again, (&fate, 0), ends).await;
@@ -276,7 +287,8 @@ impl Engine {
         }
     }
 
-    /// The id is made before the store is asked, and the same for the same request (B-ID).
+    /// The id of a reservation. It is chosen before the store is called and is the same for equal
+    /// requests (B-ID).
     fn reservation_id(&self, facts: &RequestFacts, once: bool) -> Digest {
         let Some(request) = facts.request_id.as_ref().filter(|_| once) else {
             return Digest(rand::random());
@@ -305,6 +317,7 @@ impl Engine {
                 .map_or("", |one| one.id.as_str())
                 .to_owned(),
         );
+        // A repetition with other costs is another reservation.
         for (unit, amount) in facts.costs.iter().flat_map(|costs| costs.iter()) {
             said.push(format!("{unit}={amount}"));
         }
@@ -312,14 +325,13 @@ impl Engine {
         self.keyring.hmac(Domain::Receipt, &said).current
     }
 
-    /// Lowers what is asked for to what is left of it, by what was answered; false if there
-    /// is nothing to lower.
+    /// Lowers the costs to what is left according to the answer; false if nothing can be lowered.
     fn lower(&self, policy: &PolicySet, facts: &mut RequestFacts, denied: &Decision) -> bool {
         let Some(asked) = facts.costs.clone() else {
             return false;
         };
         let tenant = self.tenant(facts);
-        // Of one each: whatever was too dear is among them.
+        // Costs of one, so that the plan has charges even for units whose cost was too high.
         facts.costs = Costs::new(asked.iter().map(|(unit, _)| (unit, 1)))
             .ok()
             .map(Box::new);
@@ -338,8 +350,10 @@ impl Engine {
                 |one: &&LimitReading| one.name == charge.limit.name && one.retry_after.is_some();
             let left = match denied.limits.iter().find(is_denied) {
                 Some(reading) => reading.remaining,
+                // This limit has not denied, but the cost may be more than it ever holds.
                 None => u64::from(charge.spec.capacity()),
             };
+            // A charge multiplies the cost by the route's weight.
             let weight = u64::from(weight_in(charge.limit, &plan.route).get());
             let left = left / weight;
             if amount > left && left > 0 {
@@ -352,9 +366,10 @@ impl Engine {
     }
 }
 
-/// The facts of a reservation: costs by unit, a slot, and a receipt of what is charged.
+/// The facts of a reservation: costs by unit, a slot, and a receipt for what is charged.
 fn asking(facts: &RequestFacts, policy: &PolicySet) -> Result<RequestFacts, FieldError> {
     let mut facts = facts.clone();
+    // A plain cost counts as requests and, if a limit counts bytes, as bytes.
     if facts.costs.is_none() {
         let cost = u64::from(facts.cost.map_or(1, std::num::NonZeroU32::get));
         let bytes = Costs::new([("content-bytes", cost)])?;
@@ -380,7 +395,7 @@ fn amounts(facts: &RequestFacts) -> Vec<Amount> {
         .collect()
 }
 
-/// A charge of the reservation; `None` of its anchors.
+/// The part of a reservation that a line is; `None` for its anchors.
 fn part(
     policy: &PolicySet,
     route: &RouteMatch<'_>,
@@ -401,7 +416,7 @@ fn part(
     Some(Part { counts, line })
 }
 
-/// A slot ends by itself, and its reservation with it.
+/// The hold, limited by the slots: a slot expires by itself, and the reservation with it.
 fn slots_hold(parts: &[Part], hold_us: u64) -> u64 {
     let slots = parts.iter().filter(|part| super::is_slot(part));
     slots
@@ -409,8 +424,8 @@ fn slots_hold(parts: &[Part], hold_us: u64) -> u64 {
         .fold(hold_us, u64::min)
 }
 
-/// Leaves the anchors out of a decision; true if they denied it: the reservation is there
-/// already.
+/// Removes the anchors from a decision. True if they denied it, which means that the reservation
+/// exists already.
 fn without_anchors(decision: &mut Decision) -> bool {
     let is_anchor = |name: Option<&str>| name == Some(NAME);
     let mut reasons = decision.reasons.iter();

@@ -1,5 +1,5 @@
-//! Calls on reservations that could not be made while the store did not answer: settles to try
-//! again, and charges of unknown outcome to give back (B-FAIL, B-ID).
+//! Calls on reservations that wait for the store: settles to repeat, and charges of unknown outcome
+//! to give back (B-FAIL, B-ID).
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -17,22 +17,22 @@ use super::anchor::Anchor;
 use super::settle::PendingSettle;
 use super::tally::{Outcome, Tally};
 
-/// Most that wait; beyond that the oldest is dropped, and counted.
+/// Most tasks that wait. Beyond it the oldest is dropped and counted.
 const WAITING_MAX: usize = 10_000;
-/// Interval between looks whether something can be done.
+/// Interval at which waiting tasks are tried.
 const EVERY: Duration = Duration::from_millis(500);
-/// So long after it was asked a charge is in the store or never will be.
+/// Time after which a charge of unknown outcome has either reached the store or never will.
 const SETTLES_AFTER_US: u64 = SECOND;
 
-/// Something that is to be done once the store answers.
+/// A task to be done once the store answers.
 enum Task {
     /// A settle that was answered with `recorded: false`.
     Settle(Box<PendingSettle>),
-    /// A charge of which nobody knows whether it was made, and when that was asked.
+    /// A charge of unknown outcome, and when it was attempted.
     Orphan(Box<Reservation>, Micros),
 }
 
-/// Calls that wait for the store.
+/// Tasks that wait for the store.
 #[derive(Default)]
 pub(in crate::engine) struct Retries {
     waiting: Mutex<VecDeque<Task>>,
@@ -58,7 +58,7 @@ impl Retries {
         waiting.push_back(task);
     }
 
-    /// A correction was lost: its buckets count what was reserved.
+    /// Counts a lost correction: its buckets keep counting what was reserved.
     pub(super) fn note_dropped(&self) {
         self.tally.count(Outcome::Dropped);
     }
@@ -77,17 +77,17 @@ impl Retries {
 }
 
 impl Engine {
-    /// Corrections that wait for the store.
+    /// Number of corrections that wait for the store.
     pub fn waiting_settles(&self) -> usize {
         self.retries.len()
     }
 
-    /// Corrections of reservations that were lost: their buckets count what was reserved.
+    /// Number of corrections that were lost. Their buckets count what was reserved.
     pub fn dropped_settles(&self) -> u64 {
         self.retries.tally.of(Outcome::Dropped)
     }
 
-    /// Does what had to wait for the store, for as long as it is polled.
+    /// Does the tasks that wait for the store, for as long as it is polled.
     pub async fn settle_reservations_forever(&self) {
         loop {
             tokio::time::sleep(EVERY).await;
@@ -95,14 +95,16 @@ impl Engine {
         }
     }
 
-    /// Does what had to wait for the store, until it does not answer again.
+    /// Does the tasks that wait for the store, until a call fails.
     pub async fn retry_settles(&self) {
+        // Tasks that are added meanwhile wait for the next round.
         let count = self.waiting_settles();
         for _ in 0..count {
             let Some(task) = self.retries.next() else {
                 return;
             };
             if let Err(task) = self.retry(task).await {
+                // The store does not answer: the tasks keep their order and wait.
                 self.retries.put_back(task);
                 return;
             }
@@ -124,11 +126,12 @@ impl Engine {
             Task::Orphan(reservation, asked) => {
                 let now = self.now();
                 if now.since(asked) < SETTLES_AFTER_US {
+                    // The call may still be on its way to the store.
                     return Err(Task::Orphan(reservation, asked));
                 }
                 match self.release_orphan(&reservation).await {
                     Ok(()) => {}
-                    // Its anchor is gone by then, and what it took with it.
+                    // Its anchor and its charges have expired by then.
                     Err(_) if now > asked.plus(reservation.life_us) => self.retries.note_dropped(),
                     Err(_) => return Err(Task::Orphan(reservation, asked)),
                 }
@@ -137,8 +140,8 @@ impl Engine {
         }
     }
 
-    /// Gives back a charge that nobody knows of, if it was made. A reservation that was asked
-    /// for again meanwhile has an owner by now, and stays.
+    /// Gives back a charge of unknown outcome, if it was made. A reservation that was claimed by a
+    /// repeated request has an owner and stays.
     async fn release_orphan(&self, reservation: &Reservation) -> Result<(), NoAnswer> {
         let Some(anchor) = Anchor::new(reservation.id, reservation.life_us) else {
             return Ok(());
@@ -165,6 +168,8 @@ impl Engine {
                 Some(part.line.charged(part.line.cost, at))
             })
             .collect();
+        // A settlement without units marks a released charge, which a repeated request can no
+        // longer claim.
         let nobodys = Fate::Settled(Settled::default());
         if made.is_empty() || !self.seal_fate(reservation, (&nobodys, 0), ends).await? {
             return Ok(());

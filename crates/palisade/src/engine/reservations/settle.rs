@@ -1,4 +1,4 @@
-//! Settling: what was reserved becomes what was used, once.
+//! Settling: replaces what was reserved by what was used, once.
 
 use palisade_core::FieldError;
 use palisade_core::budget::{
@@ -15,6 +15,7 @@ use tokio::time::Instant;
 use super::super::Engine;
 use super::super::limits::{limit_named, readings_of};
 use super::super::link::NoAnswer;
+use super::super::thresholds::warnings;
 use super::fate::SKEW_US;
 use super::tally::Outcome;
 use super::{ReservationError, SETTLED_FOR_US, Settlement};
@@ -22,18 +23,18 @@ use super::{ReservationError, SETTLED_FOR_US, Settlement};
 /// Number of tries against lost races for a reservation's fate.
 const TRIES_MAX: usize = 4;
 
-/// A settle on its way: what it says, and how far it has come.
+/// A settle that is in progress or waits for the store.
 #[derive(Clone)]
 pub(super) struct PendingSettle {
     pub(super) reservation: Reservation,
-    /// The used costs; nothing at all if it is released.
+    /// The used costs; `None` if the reservation is released.
     pub(super) used: Option<Costs>,
-    /// Tells this settle from every other of the same reservation.
+    /// Distinguishes this settle from others of the same reservation.
     pub(super) by: u64,
 }
 
 impl PendingSettle {
-    /// The amounts of each unit of the reservation as it is held now.
+    /// Reserved and used amounts of each unit, for the reservation as it is held now.
     fn units(&self, held: &Reservation) -> Vec<SettledUnit> {
         let used = match &self.used {
             Some(used) => held.used(used).unwrap_or_default(),
@@ -52,12 +53,12 @@ impl PendingSettle {
 }
 
 impl Engine {
-    /// Settles a reservation: what was not used goes back, a surplus is charged even if it
-    /// does not fit. A unit that is not named was used as reserved. Settling again changes
+    /// Settles a reservation: unused cost is returned, and a surplus is charged even if it does not
+    /// fit. A unit that `used` does not name was used as reserved. A repeated settle changes
     /// nothing and gets the first answer.
     ///
     /// # Errors
-    /// It is no reservation of ours, or a unit was never reserved.
+    /// A token that this deployment did not issue, or a unit that was never reserved.
     pub async fn settle(&self, token: &str, used: &Costs) -> Result<Settlement, ReservationError> {
         let reservation = self.open_reservation(token)?;
         if reservation.used(used).is_none() {
@@ -69,16 +70,16 @@ impl Engine {
             .await)
     }
 
-    /// Gives back all of a reservation: nothing was used.
+    /// Releases a reservation: all of it is returned.
     ///
     /// # Errors
-    /// It is no reservation of ours.
+    /// A token that this deployment did not issue.
     pub async fn release(&self, token: &str) -> Result<Settlement, ReservationError> {
         let reservation = self.open_reservation(token)?;
         Ok(self.settle_reservation(reservation, None).await)
     }
 
-    async fn settle_reservation(
+    pub(in crate::engine) async fn settle_reservation(
         &self,
         reservation: Reservation,
         used: Option<Costs>,
@@ -117,16 +118,19 @@ impl Engine {
         }
         let ends = self.link.request_ends();
         let (mut held, mut revision) = (reservation.clone(), 0);
-        // Most are settled once and in time: only then nothing has to be read before.
+        // Most reservations are settled once and in time, and need no read before the write.
         let mut must_look = self.now().plus(SKEW_US) > held.ends.plus(SETTLED_FOR_US);
         for _ in 0..TRIES_MAX {
             if must_look {
                 let found = self.fate_of(reservation, ends).await?;
                 revision = found.revision;
                 match found.fate {
+                    // Another settle came first: repeat its answer.
                     Some(Fate::Settled(first)) if first.by != settling.by => {
+                        self.register.forget(reservation.id);
                         return Ok(done(first.units));
                     }
+                    // An earlier try of this settle has written the fate, and its answer was lost.
                     Some(Fate::Settled(own)) => {
                         return self.correct(&held, own.units, ends).await;
                     }
@@ -145,14 +149,15 @@ impl Engine {
             if self.seal_fate(&held, (&fate, revision), ends).await? {
                 return self.correct(&held, units, ends).await;
             }
+            // A fate was written concurrently: read it.
             must_look = true;
         }
         Err(NoAnswer::OutOfTime)
     }
 
-    /// Corrects the buckets of a reservation that this settle has marked. What fails now
-    /// stays counted: whether it was done is not known, and to do it twice would admit more
-    /// than the limit.
+    /// Corrects the buckets of a reservation that this settle has marked. A correction that fails
+    /// is not repeated, because it may have been made, and making it twice would admit more than
+    /// the limit; its buckets then count what was reserved.
     async fn correct(
         &self,
         held: &Reservation,
@@ -162,9 +167,12 @@ impl Engine {
         let policy = self.policy();
         let used: Vec<u64> = units.iter().map(|unit| unit.used).collect();
         let Corrections { back, more } = held.corrections(&used);
+        self.register.forget(held.id);
         self.retries.tally.count(Outcome::Settled);
         self.retries.tally.count_overdraft(&units);
         let mut settlement = done(units);
+        // The surplus comes first, so that a crash in between leaves too much counted and not too
+        // little.
         match self.charge_surplus(&policy, held, &more, ends).await {
             Ok(limits) => settlement.limits.extend(limits),
             Err(_) => self.retries.note_dropped(),
@@ -173,10 +181,16 @@ impl Engine {
             Ok(limits) => settlement.limits.extend(limits),
             Err(_) => self.retries.note_dropped(),
         }
+        settlement.warnings = warnings(&policy, &settlement.limits);
+        if settlement.warnings.is_some() {
+            for reading in &settlement.limits {
+                self.note_reading(&policy, reading, None);
+            }
+        }
         Ok(settlement)
     }
 
-    /// Gives lines of a reservation back.
+    /// Returns lines of a reservation to their buckets.
     pub(super) async fn return_lines(
         &self,
         policy: &PolicySet,
@@ -200,7 +214,7 @@ impl Engine {
         Ok(readings_of(&held.class, &charges, &charged))
     }
 
-    /// Charges what was used beyond the reservation, whether or not it fits (B-BOUND).
+    /// Charges use beyond the reservation, whether or not it fits (B-BOUND).
     async fn charge_surplus(
         &self,
         policy: &PolicySet,
@@ -217,7 +231,7 @@ impl Engine {
             return Ok(Vec::new());
         }
         let found = self.charge_placed(&charges, ends).await?;
-        // What a token bucket would owe beyond a window's rate is forgiven.
+        // A token bucket may owe at most one window's rate: debt beyond that is returned.
         let beyond: Vec<Line> = placed
             .iter()
             .zip(found.readings.iter().zip(&found.instants))
@@ -240,8 +254,8 @@ impl Engine {
         Ok(readings_of(&held.class, &charges, &charged))
     }
 
-    /// Lines whose limits the policy has and whose buckets can be touched here, as charges
-    /// that are made whether or not they fit.
+    /// Charges for those lines whose limits are in the policy and whose buckets this process can
+    /// touch. They are made whether or not they fit.
     fn placed<'p>(
         &self,
         policy: &'p PolicySet,
@@ -256,7 +270,7 @@ impl Engine {
             .filter_map(|line| {
                 let limit = limit_named(policy, line.limit)?;
                 let mut charge = line.charge(limit);
-                // A limit in shadow only ever reports.
+                // A limit in shadow mode never denies.
                 if limit.def.on_exceed == OnExceed::Report {
                     charge.on_exceed = OnExceed::Report;
                 }
@@ -278,6 +292,7 @@ fn done(units: Vec<SettledUnit>) -> Settlement {
         recorded: true,
         units,
         limits: Vec::new(),
+        warnings: None,
     }
 }
 

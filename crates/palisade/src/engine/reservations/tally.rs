@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use palisade_core::budget::SettledUnit;
 use parking_lot::Mutex;
 
-/// Most units that surplus is counted of: policies come and go.
+/// Most units for which surplus is counted, because reloads may bring new ones.
 const UNITS_MAX: usize = 64;
 
 /// Outcome of a reservation.
@@ -14,11 +14,11 @@ const UNITS_MAX: usize = 64;
 pub(super) enum Outcome {
     Reserved,
     Settled,
-    /// Settled too late to change anything.
+    /// A settle came too late to change anything.
     Late,
-    /// Extended after its end, or when its place was gone.
+    /// An extension was refused, because the reservation had ended or its slot was taken.
     Expired,
-    /// A correction that was lost.
+    /// A settle or a refund was given up, so its buckets stay as they were charged.
     Dropped,
 }
 
@@ -42,7 +42,7 @@ impl Outcome {
     }
 }
 
-/// Counts since the start.
+/// Counts since the process started.
 #[derive(Default)]
 pub(in crate::engine) struct Tally {
     outcomes: [AtomicU64; Outcome::ALL.len()],
@@ -50,14 +50,14 @@ pub(in crate::engine) struct Tally {
     overdraft: Mutex<BTreeMap<Box<str>, u64>>,
 }
 
-/// Figures of reservations.
+/// Statistics of reservations.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReservationFigures {
     /// Counts by outcome.
     pub outcomes: Vec<(&'static str, u64)>,
     /// Surplus charged beyond reservations, by unit.
     pub overdraft: Vec<(Box<str>, u64)>,
-    /// Corrections that wait for the store.
+    /// Number of corrections that wait for the store.
     pub waiting: u64,
 }
 
@@ -70,7 +70,7 @@ impl Tally {
         self.outcomes[outcome as usize].load(Ordering::Relaxed)
     }
 
-    /// A settle that charged more than was reserved.
+    /// Adds the surplus of a settle to the counts.
     pub(super) fn count_overdraft(&self, units: &[SettledUnit]) {
         for unit in units.iter().filter(|unit| unit.over() > 0) {
             let mut overdraft = self.overdraft.lock();

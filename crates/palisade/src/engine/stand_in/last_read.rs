@@ -1,4 +1,4 @@
-//! The latest reading of each long window, bounded in number (F-CARRY).
+//! The latest readings of long windows, bounded in number (F-CARRY).
 
 use hashbrown::HashMap;
 use palisade_core::Digest;
@@ -7,29 +7,29 @@ use palisade_core::plan::Charge;
 use palisade_core::time::Micros;
 use parking_lot::Mutex;
 
-/// Maps that are locked apart from each other.
+/// Number of maps, each with a lock of its own.
 const SHARDS: usize = 16;
 
-/// Most readings that each of them holds: 160,000 in all, some 10 MB.
+/// Most readings per map: 160,000 in all, about 10 MB.
 const READINGS_MAX: usize = 10_000;
 
-/// What the store said of a bucket, by this node's clock.
+/// A reading of a bucket by the store, with instants of this node's clock.
 #[derive(Clone, Copy)]
 struct LastReading {
     used: u64,
     read_at: Micros,
-    /// From then on nothing of it counts.
+    /// Instant from which nothing of it counts any more.
     until: Micros,
 }
 
-/// What of a last reading still counts.
+/// The part of a last reading that still counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Carried {
     pub(super) used: u64,
     pub(super) until: Micros,
 }
 
-/// The latest readings of this node; the busiest are kept.
+/// The latest readings on this node. If there are too many, the busiest buckets are kept.
 #[derive(Default)]
 pub(super) struct LastReadings {
     shards: [Mutex<HashMap<Digest, LastReading>>; SHARDS],
@@ -37,13 +37,13 @@ pub(super) struct LastReadings {
 
 impl LastReadings {
     fn shard(&self, id: Digest) -> &Mutex<HashMap<Digest, LastReading>> {
-        // The low bits choose the place within a map.
+        // The map's own hashing uses the low bits, so the shard is chosen by high ones.
         let index = (id.0 >> 120) as usize % SHARDS;
         &self.shards[index]
     }
 
-    /// Notes a reading that the store made at `judged_at` by its own clock, in answer to a
-    /// call that was made at `asked` by this node's.
+    /// Notes a reading that the store made at `judged_at` by its clock, for a call that was made at
+    /// `asked` by this node's clock.
     pub(super) fn note(
         &self,
         charge: &Charge<'_>,
@@ -63,8 +63,8 @@ impl LastReadings {
         known.insert(charge.id, last);
     }
 
-    /// What still counts of a bucket. The instants of single uses are not known: those of a
-    /// sliding or fixed window all count until the last of them leaves.
+    /// The use of a bucket that still counts. The instants of single uses are not known, so all
+    /// uses in a sliding or fixed window count until the last one leaves it.
     pub(super) fn of(&self, charge: &Charge<'_>, now: Micros) -> Option<Carried> {
         let last = *self.shard(charge.id).lock().get(&charge.id)?;
         let left = last.until.since(now);
@@ -94,15 +94,15 @@ impl LastReadings {
     }
 }
 
-/// What is left of a token bucket's uses when it needs `left` microseconds more to be full.
+/// The use that is left in a token bucket which is full again in `left` microseconds.
 fn drained(last: LastReading, left: u64) -> u64 {
     let whole = last.until.since(last.read_at).max(1);
     let used = u128::from(last.used) * u128::from(left.min(whole));
     u64::try_from(used.div_ceil(u128::from(whole))).unwrap_or(last.used)
 }
 
-/// Drops what no longer counts and, where that is not enough, the half that was used least:
-/// what is forgotten of a bucket is what an outage may grant again.
+/// Drops readings that no longer count and, if that is not enough, the less used half. What is
+/// forgotten here is what an outage may grant a second time, so the busiest buckets stay.
 fn make_room(known: &mut HashMap<Digest, LastReading>, now: Micros) {
     known.retain(|_, last| last.until > now);
     if known.len() < READINGS_MAX {

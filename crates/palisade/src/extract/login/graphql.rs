@@ -1,10 +1,10 @@
-//! GraphQL documents that can carry one guess only.
+//! Checks that a GraphQL document can carry only one guess at a password.
 //!
 //! One request may hold many guesses: several operations, aliases of one mutation, values written
 //! into the document, variables of another name. The user name is read from a variable, so the
 //! document must show that a login gets no other name.
 
-/// A token of a document, as far as this module tells them apart.
+/// A token of a document, as far as this module distinguishes them.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Token<'d> {
     Name(&'d str),
@@ -32,7 +32,7 @@ pub(super) fn is_one_guess(document: &str, name: &str) -> bool {
             Token::Name(name),
         ];
         let is_variable = arguments.windows(4).any(|four| four == variable);
-        // Outside of the arguments the same two tokens are an alias.
+        // Outside of the arguments, a name and a colon are an alias.
         is_variable && given(operation) == 1
     })
 }

@@ -1,4 +1,4 @@
-//! A member of a JSON body, at any depth, with a value that is the same to every reader.
+//! Finds a member of a JSON body, at any depth, whose value is the same to every reader.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -16,7 +16,7 @@ const FIELD: &str = "username";
 /// a name that C cuts at its NUL.
 pub(super) fn text(body: &[u8], path: &[String]) -> Result<String, FieldError> {
     let wrong = |problem| FieldError::new(FIELD, problem);
-    // The parser does not look at text that it skips; other readers stumble over it.
+    // The parser does not validate text that it skips; other readers reject such a body.
     let Ok(body) = std::str::from_utf8(body) else {
         return Err(wrong("cannot be read: the body is not UTF-8"));
     };
@@ -60,8 +60,8 @@ struct Seek<'p> {
     path: &'p [String],
     /// Length of the path that leads here; `None` off the path.
     exact: Option<usize>,
-    /// Lengths of the path that lead here for readers that begin at another member, or read names
-    /// loosely.
+    /// Numbers of path elements that have been matched here by readers that begin at another
+    /// member, or that read names loosely.
     loose: Vec<usize>,
 }
 
@@ -80,6 +80,7 @@ impl<'p> Seek<'p> {
         let alike = |at: &usize| self.path.get(*at).is_some_and(|name| is_alike(name, key));
         let exact = self.exact.filter(|at| is(*at)).map(|at| at + 1);
         let here = self.exact.into_iter().chain(self.loose.iter().copied());
+        // Lenient readers may begin the path at any member.
         let mut loose: Vec<usize> = here.chain([0]).filter(alike).map(|at| at + 1).collect();
         loose.sort_unstable();
         loose.dedup();
@@ -91,7 +92,7 @@ impl<'p> Seek<'p> {
         }
     }
 
-    /// A search off the path.
+    /// The search below a value that is not on the path.
     const fn elsewhere(&self) -> Self {
         Self {
             path: self.path,
@@ -164,6 +165,7 @@ impl<'de> Visitor<'de> for Seek<'_> {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Found, A::Error> {
         let mut found = self.no_text();
+        // The path does not continue within a list.
         while let Some(inner) = items.next_element_seed(self.elsewhere())? {
             found = found.and(inner);
         }

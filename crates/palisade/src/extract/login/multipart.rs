@@ -1,4 +1,4 @@
-//! A field of a `multipart/form-data` body (RFC 7578) with a value that is the same to every
+//! Finds a field of a `multipart/form-data` body (RFC 7578) whose value is the same to every
 //! reader.
 //!
 //! Readers differ widely: in what ends a line, in the headers that they heed, in how they unquote.
@@ -75,12 +75,12 @@ pub(super) fn only(body: &[u8], boundary: &[u8], name: &str) -> Result<String, F
 struct Part<'a> {
     name: String,
     value: &'a [u8],
-    /// True if the field is no file and of no other charset.
+    /// True if the field is not a file and is in UTF-8.
     is_text: bool,
 }
 
-/// Returns every field, if all of the body can be read. The boundary must stand nowhere but between
-/// the fields: a less strict reader would cut there too.
+/// Returns every field, if all of the body can be read. The boundary must not occur within a field,
+/// because a less strict reader would cut there, too.
 fn parts<'a>(body: &'a [u8], boundary: &[u8]) -> Option<Vec<Part<'a>>> {
     let delimiter = [b"--", boundary].concat();
     let mut rest = body.strip_prefix(&*delimiter)?;
@@ -156,6 +156,7 @@ fn disposed(said: &str) -> Option<(String, bool)> {
         let (value, after) = match value.strip_prefix('"') {
             Some(quoted) => quoted
                 .split_once('"')
+                // Readers disagree about escapes in quoted names.
                 .filter(|(inner, _)| !inner.contains('\\')),
             None => bare(value),
         }?;

@@ -6,32 +6,32 @@ use palisade_policy::{Neither, OutcomeRoute, UsernameSource};
 
 use super::proof::{is_proven, set};
 
-/// The outcome of an attempt, as the application's answer shows it.
+/// The outcome of an attempt according to the application's answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
     /// The credential was right.
     Success,
-    /// It was wrong.
+    /// The credential was wrong.
     Failure,
-    /// The application failed itself, or its answer means neither.
+    /// The application failed, or its answer means neither.
     Unknown,
     /// The answer is that of a success, but may have been given to a user who was logged in before.
     Unproven,
 }
 
-/// The parts of an attempt's request that count for its outcome.
+/// The parts of an attempt's request that matter for its outcome.
 #[derive(Clone, Debug)]
 pub struct Asked {
     /// Method of the request.
     pub method: Method,
     /// Path of the request.
     pub path: Box<str>,
-    /// Headers by which somebody may be logged in already: `Cookie` and `Authorization`.
+    /// Headers that may show an existing login: `Cookie` and `Authorization`.
     bearing: HeaderMap,
 }
 
 impl Asked {
-    /// Copies the parts of a request that count.
+    /// Copies those parts of a request that matter.
     #[must_use]
     pub fn of(method: &Method, path: &str, headers: &HeaderMap) -> Self {
         let mut bearing = HeaderMap::new();
@@ -95,6 +95,7 @@ pub fn ended(
         return Ended::Failure;
     }
     match route.neither {
+        // A server error says nothing about the credential.
         Neither::Failure if (200..500).contains(&code) => Ended::Failure,
         Neither::Failure | Neither::Unknown => Ended::Unknown,
     }
@@ -133,6 +134,7 @@ fn target(location: &str, path: &str) -> String {
         return after_host(rest);
     }
     match location.split_once("://") {
+        // A `://` behind a slash or a question mark is part of a path or query.
         Some((scheme, rest)) if !scheme.contains(['/', '?']) => after_host(rest),
         _ if location.starts_with('/') => location.to_owned(),
         _ if location.is_empty() || location.starts_with('?') => format!("{path}{location}"),

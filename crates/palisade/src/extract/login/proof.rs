@@ -1,4 +1,4 @@
-//! Proof that the answer to a login is about the credential that was sent.
+//! Proof that the answer to a login depends on the credential that was sent.
 
 use http::HeaderMap;
 use http::header::{AUTHORIZATION, COOKIE, SET_COOKIE};
@@ -35,8 +35,7 @@ fn may_be(old: (&str, &str), new: (&str, &str)) -> bool {
     is_escaped || plain(old.1) == plain(new.1)
 }
 
-/// Returns names and values of the cookies in a request. A line that cannot be read counts as a
-/// cookie too.
+/// Returns names and values of the cookies in a request. An unreadable line counts as one cookie.
 fn brought(headers: &HeaderMap) -> impl Iterator<Item = (&str, &str)> {
     let lines = headers.get_all(COOKIE).iter();
     lines

@@ -18,7 +18,7 @@ const FIELD: &str = "username";
 const VARIABLES: &str = "variables";
 const DOCUMENT: &str = "query";
 
-/// A reason why the user name of an attempt cannot be read.
+/// Reason why the user name of an attempt cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Unreadable {
     /// The name is missing, sent twice, or not valid.
@@ -38,8 +38,8 @@ impl From<FieldError> for Unreadable {
 /// invisible characters). `None` if the request carries no credential that the route knows of.
 ///
 /// # Errors
-/// The user name cannot be told. Also if the query names another user: many readers of forms and
-/// JSON look there too.
+/// The user name cannot be determined, or the query names another user, whom many readers of forms
+/// and JSON would find.
 pub fn username(
     source: &UsernameSource,
     query: Option<&str>,
@@ -61,6 +61,7 @@ pub fn username(
         return found;
     }
     let names = |value: &[u8]| counted(&form::plain_text(value, FIELD).ok()?).ok();
+    // A name in the query is accepted only if it is the one that is counted.
     let same = found
         .ok()
         .flatten()
@@ -170,10 +171,10 @@ fn is_disguised(headers: &HeaderMap, name: &http::HeaderName) -> bool {
     names.any(|other| other != name && plain(other.as_str()) == own)
 }
 
-/// Returns a name as it is counted, however it was typed.
+/// Returns a name in the form in which it is counted, however it was typed.
 ///
 /// # Errors
-/// Empty, too long, or with control characters.
+/// The name is empty, too long, or has control characters.
 pub(crate) fn counted(name: &str) -> Result<Id, FieldError> {
     Id::new(FIELD, &spelling::of_name(name))
 }
@@ -195,6 +196,7 @@ pub(in crate::extract) fn plain(
         ));
     }
     let mut types = headers.get_all(CONTENT_TYPE).iter();
+    // Two content types are read as none, which every check of the type refuses.
     let only = types.next().filter(|_| types.next().is_none());
     let mut parts = only
         .map_or(&b""[..], |value| value.as_bytes())

@@ -1,5 +1,6 @@
-//! Turns differences of the candidate policy into events, rationed: a candidate that refuses half
-//! of all requests must not crowd the refusals of the live policy out of the audit.
+//! Turns differences of the candidate policy into events, of which only a few per second name their
+//! request: a candidate that refuses half of all requests must not crowd the live policy's refusals
+//! out of the audit.
 
 use palisade_core::Id;
 use palisade_core::time::{Micros, SECOND};
@@ -13,7 +14,7 @@ use crate::engine::{CandidateSeen, Subject};
 use crate::observe::classes::flow_name;
 use crate::observe::who::Who;
 
-/// Events a second that name the request of a difference.
+/// Most events per second that name the request of a difference.
 const NAMED_MAX: u32 = 10;
 
 /// The events of the running second, counted so that only `NAMED_MAX` of them name their request.

@@ -1,4 +1,4 @@
-//! Audit events: a kind, and fields that name nobody.
+//! Audit events: a kind, and fields without anybody's name.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -17,20 +17,20 @@ pub enum Severity {
     Info,
     /// Worth a look.
     Warning,
-    /// Worth waking somebody.
+    /// Worth waking an operator.
     Critical,
 }
 
 /// The priority of an event when the buffer is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Priority {
-    /// Many and alike: a limit was exceeded.
+    /// Refusals by limits, of which there may be very many: dropped first.
     Ordinary,
-    /// Security and administration: the last to go.
+    /// Security and administration: dropped last.
     Security,
 }
 
-/// Priority of an event where not all can be kept, the least first.
+/// Rank of an event for the choice of what to drop, the least important first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Rank {
     /// A limit refused a request.
@@ -39,7 +39,7 @@ pub(super) enum Rank {
     AuthRefusal,
     /// Security, caused by requests: an attacker makes many of them.
     Attack,
-    /// Changes by operators and events of the node: few, and nobody else's doing.
+    /// Changes by operators and events of the node: few, and not caused by requests.
     Change,
 }
 
@@ -68,7 +68,7 @@ macro_rules! kinds {
                 match self { $(Self::$variant => $name),* }
             }
 
-            /// Its importance.
+            /// Importance of the event.
             #[must_use]
             pub const fn severity(self) -> Severity {
                 match self { $(Self::$variant => Severity::$severity),* }
@@ -94,9 +94,12 @@ kinds! {
     ClientRateLimitExceeded = "client_rate_limit_exceeded", Warning, Ordinary;
     /// An API key's monthly quota refused a request.
     QuotaExceeded = "quota_exceeded", Warning, Ordinary;
-    /// An API key went beyond its quota, with its first request over it; or a month is
-    /// over, with the total.
+    /// An API key made its first request beyond its quota of this month, or the month is over and
+    /// this is the total.
     QuotaOverage = "quota_overage", Info, Security;
+    /// A share of a limit is used, for the first time in its window; `subject` is whose
+    /// bucket it is, `to` the share and `count` what is used.
+    BudgetThreshold = "budget_threshold", Warning, Security;
     /// The lockout refused an attempt.
     Lockout = "auth.lockout", Warning, Security;
     /// The guard blocked an attempt.
@@ -133,12 +136,12 @@ kinds! {
     /// A store call failed: until a probe succeeds or the breaker opens, attempts whose
     /// calls fail are refused. In a prolonged outage: classes that are to close then are closed.
     FailClosedEntered = "fail_closed_entered", Warning, Security;
-    /// That is over.
+    /// The state that began with `FailClosedEntered` has ended.
     FailClosedEnded = "fail_closed_ended", Info, Security;
     /// A store call of the heavy API failed: requests whose calls fail pass behind local
     /// caps.
     FailOpenEntered = "fail_open_entered", Warning, Security;
-    /// That is over.
+    /// The state that began with `FailOpenEntered` has ended.
     FailOpenEnded = "fail_open_ended", Info, Security;
     /// A breaker opened: the store is not called for its policy.
     BreakerOpened = "breaker_opened", Warning, Security;
@@ -156,16 +159,17 @@ kinds! {
     DefaultDeny = "default_deny", Critical, Security;
     /// An authenticated actor was refused many times in a row.
     RepeatedThrottling = "repeated_throttling", Warning, Security;
-    /// An actor or an address was answered 401 or 403 many times, here or by the application
-    /// behind the proxy: somebody looks for a way in.
+    /// An actor or an address was answered 401 or 403 many times, here or by the application behind
+    /// the proxy: a sign of probing.
     PrivilegeProbing = "privilege_probing", Warning, Security;
     /// An unreadable bucket was rebuilt, or a record set aside.
     StateRebuilt = "state_rebuilt", Critical, Security;
-    /// Requests whose origin could not be believed were refused; one event a second,
-    /// with a count.
+    /// Requests whose origin could not be trusted were refused; one event a second, with a count.
     OriginRefused = "origin_refused", Warning, Ordinary;
     /// An operator dropped cached policies.
     CacheInvalidated = "policy_cache_invalidated", Info, Security;
+    /// An operator released a reservation; its id is the subject.
+    ReservationReleased = "reservation_released", Info, Security;
     /// An operator lifted a block of the guard.
     BlockLifted = "guard.block_lifted", Info, Security;
 }
@@ -274,7 +278,7 @@ pub(super) struct Event {
     pub(super) bucket: Option<Arc<str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) rule: Option<Rule>,
-    /// The lockout's rule, where the guard refuses the same attempt.
+    /// The lockout's rule, if the guard refuses the same attempt by another rule.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) lockout_rule: Option<Rule>,
     #[serde(skip_serializing_if = "Option::is_none")]

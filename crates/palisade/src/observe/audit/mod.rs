@@ -43,7 +43,7 @@ use self::recent::Recent;
 use self::streaks::Streaks;
 use super::classes::KnownClasses;
 
-/// Time that the writers get to finish.
+/// Time that the writers get to finish when the audit is dropped.
 const END_PATIENCE: Duration = Duration::from_secs(5);
 const END_PAUSE: Duration = Duration::from_millis(5);
 
@@ -126,7 +126,8 @@ pub struct Audit {
 struct Shared {
     queues: Box<[Queue]>,
     counts: Arc<AuditCounts>,
-    /// Refusals by limits, apart from attacks: a flood of refusals takes no place from them.
+    /// Refusals by limits. They are kept apart from attacks, so that a flood of refusals takes no
+    /// place from attacks.
     refusals: PerSecond,
     attacks: PerSecond,
     recent: Recent,
@@ -141,6 +142,7 @@ impl Shared {
         let Some(first) = queues.next() else {
             return;
         };
+        // The first queue gets the event itself, so that nothing is copied for a single sink.
         for queue in queues {
             self.push_to(queue, event.clone());
         }

@@ -1,10 +1,10 @@
-//! Events of requests are told once a second for each bucket, with a count: nobody washes
-//! the audit away by being refused.
+//! Counts events of requests by second and bucket, so that a flood of refusals cannot wash other
+//! events out of the audit.
 //!
 //! The first refusal of a bucket in a second is written at once, under its request's id. The others
-//! of that second are one event, with their number and the first of their ids. The number of
-//! buckets that are told apart in a second is bounded. Beyond the bound refusals are counted by
-//! limit, and beyond a bound of limits by kind of event.
+//! of that second become one event, with their number and the first of their ids. The number of
+//! buckets that are counted separately is bounded. Beyond the bound refusals are counted by limit,
+//! and beyond a bound of limits by kind of event.
 
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
@@ -13,11 +13,11 @@ use parking_lot::Mutex;
 
 use super::event::Event;
 
-/// Buckets that are told apart in a second.
+/// Most buckets that are counted separately in a second.
 const BUCKETS_MAX: usize = 256;
-/// Limits that are told apart beyond them.
+/// Most limits that are counted separately beyond them.
 const LIMITS_MAX: usize = 64;
-/// Ids that a counted event names. The log has a line for each.
+/// Most request ids that a counted event names. The log has a line for each.
 const IDS_MAX: usize = 16;
 
 /// The time at which the first event of a second is written.
@@ -56,8 +56,8 @@ struct RunningSecond {
 }
 
 impl RunningSecond {
-    /// Ends the second if `at` lies outside it. Requests report slightly out of order: one of the
-    /// second before does not end this one.
+    /// Ends the second if `at` lies outside it. An event of the second before does not end this
+    /// one, because requests report slightly out of order.
     fn turn_to(&mut self, at: Micros) -> Vec<Event> {
         let second = at.0 / SECOND;
         if second == self.second || second + 1 == self.second {
@@ -87,8 +87,8 @@ impl RunningSecond {
         None
     }
 
-    /// The key that an event is counted under: its bucket or, if too many are told apart already,
-    /// its limit or its kind.
+    /// The key that an event is counted under: its bucket or, if too many are counted separately
+    /// already, its limit or its kind.
     fn place(&self, event: Event, telling: Telling) -> (Event, Event, Telling) {
         let has_room =
             |key: &Event, most| self.tallies.len() < most || self.tallies.contains_key(key);
@@ -109,12 +109,12 @@ impl RunningSecond {
     }
 }
 
-/// The events of one key that were not written yet.
+/// The events of one key that have not been written yet.
 #[derive(Debug, Default)]
 struct Tally {
     count: u64,
     request_ids: Vec<Box<str>>,
-    /// The last event, with the fields that hold for all of them.
+    /// The last event, reduced to the fields that all of them share.
     last: Option<Event>,
 }
 
@@ -126,6 +126,7 @@ impl Tally {
             self.request_ids.extend(request_id);
         }
         if let Some(earlier) = self.last.take() {
+            // Network and correlation id are kept only as long as all events share them.
             let network = event.ip_prefix;
             event.ip_prefix = network.filter(|_| network == earlier.ip_prefix);
             let call = event.correlation_id.take();
@@ -138,7 +139,7 @@ impl Tally {
     /// Returns the event to write; `None` if all were written at once.
     fn into_event(mut self) -> Option<Event> {
         let mut event = self.last?;
-        // The length of a streak is a count already.
+        // An event about a streak of denials has a count already, the streak's length.
         event.count = event.count.or(Some(self.count));
         match self.count {
             1 => event.request_id = self.request_ids.pop(),

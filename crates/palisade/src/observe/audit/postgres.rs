@@ -9,12 +9,13 @@ use tokio::runtime::{Builder, Runtime};
 
 use super::Sink;
 
-/// Longest time for one statement, connecting included. Only the end of the process waits for it.
+/// Longest time for one statement, including the connection. Only the end of the process waits for
+/// it.
 const DEADLINE: Duration = Duration::from_secs(2);
 /// Lines in one statement.
 const CHUNK_LINES: usize = 500;
 
-/// Inserts lines. A line that was written already under the same batch and number stays as it is.
+/// Inserts lines. A line that is there already, with the same batch and number, stays as it is.
 const INSERT: &str = "
     INSERT INTO palisade.audit (batch, line, at, event, severity, detail)
     SELECT $1::text::uuid, ($2::bigint + number)::integer,
@@ -23,19 +24,19 @@ const INSERT: &str = "
           FROM unnest($3::text[]) WITH ORDINALITY AS given (text, number)) AS lines
     ON CONFLICT DO NOTHING";
 
-/// Writes lines into a database. A connection that fails is made anew; lines whose
-/// fate is unknown are written again and stay single.
+/// Writes lines into a database. A failed connection is opened again; lines whose outcome is
+/// unknown are written again under the same batch, so that none is stored twice.
 pub struct PostgresSink {
     runtime: Runtime,
     errands: Errands,
     /// Hosts of the database, for logs.
     hosts: String,
-    /// Name of the batch that was not confirmed yet: the next lines are the same ones again.
+    /// Name of the batch that has not been confirmed. The next call repeats its lines.
     unconfirmed: Option<String>,
 }
 
 impl PostgresSink {
-    /// Prepares to write; the database may be away.
+    /// Prepares to write. The database need not be reachable yet.
     ///
     /// # Errors
     /// The runtime cannot be started, or TLS cannot be set up.

@@ -1,4 +1,4 @@
-//! Answers of 401 and 403 that one actor or address collects.
+//! Counts answers of 401 and 403 for each actor and address.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -15,8 +15,8 @@ use crate::observe::who::log_digest;
 /// Most actors and addresses that are counted at once.
 const FOLLOWED_MAX: usize = 10_000;
 
-/// Actors and addresses that may look for a way in: those with `threshold` refusals within the
-/// window.
+/// Actors and addresses that may be probing: they are reported after `threshold` refusals within
+/// the window.
 pub(super) struct Probes {
     threshold: usize,
     window_us: u64,
@@ -34,7 +34,7 @@ impl Probes {
     }
 
     /// Counts a refusal of an address and, if there is one, of an actor. True if either has reached
-    /// the threshold and is to be reported; its count then starts anew.
+    /// the threshold and is to be reported; its count then restarts.
     pub(super) fn refused(
         &self,
         keyring: &Keyring,

@@ -93,6 +93,7 @@ impl Queue {
     pub(super) fn take(&self, patience: Duration) -> Woken {
         let mut state = self.state.lock();
         if state.is_empty() && !state.ending {
+            // A spurious wake-up is harmless: it only ends this round as idle.
             self.ready.wait_for(&mut state, patience);
         }
         if state.is_empty() {
@@ -106,6 +107,7 @@ impl Queue {
         let mut all: Vec<(u64, Event)> = waiting.into_iter().flatten().collect();
         let up_to = state.pushed;
         drop(state);
+        // Ranks wait in separate queues; this restores the order of arrival.
         all.sort_unstable_by_key(|(number, _)| *number);
         Woken::Batch(all.into_iter().map(|(_, event)| event).collect(), up_to)
     }
@@ -151,6 +153,7 @@ impl State {
     /// Drops the oldest event of the lowest rank below `rank`, and returns its rank.
     fn drop_below(&mut self, rank: Rank) -> Option<Rank> {
         let lower = self.waiting.iter_mut().take(rank as usize);
+        // Lazy: only the first queue that has an event loses one.
         let dropped = lower.filter_map(VecDeque::pop_front).next();
         dropped.map(|(_, event)| event.rank())
     }

@@ -21,7 +21,7 @@ const EVENTS_KEPT: usize = 5_000;
 #[derive(Default)]
 pub(super) struct Recent(Mutex<VecDeque<Arc<Event>>>);
 
-/// The subject whose events are asked for.
+/// The subject of which events are wanted.
 #[derive(Clone, Copy, Debug)]
 pub enum Whose<'a> {
     /// An address: the events of its network, since the audit knows no address.

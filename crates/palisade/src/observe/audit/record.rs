@@ -17,7 +17,7 @@ use super::per_second::Telling;
 use super::{Audit, Severity};
 use crate::engine::{
     Administered, CandidateSeen, Change, KeyChange, ModeChange, Observer, Operator, OverageSeen,
-    Score, Seen, Subject, TenantSeen,
+    ReachedThreshold, Score, Seen, Subject, TenantSeen,
 };
 use crate::observe::classes::flow_name;
 use crate::observe::who::{Who, log_digest};
@@ -56,6 +56,7 @@ impl Observer for Audit {
         let mut event = Event::new(EventKind::StateRebuilt, self.clock.now());
         event.subject = Some(what.into());
         event.count = Some(u64::from(count));
+        // A bucket forgets some use, whereas a record forgets blocks.
         if what == "bucket" {
             event.severity = Severity::Warning;
         }
@@ -75,6 +76,7 @@ impl Observer for Audit {
                 "disabled"
             };
             event.reason = Some(format!("enforcement {enforcement}").into());
+            // The kill switch concerns every request.
             event.severity = Severity::Critical;
         }
         self.shared.push(event);
@@ -115,6 +117,15 @@ impl Observer for Audit {
         self.shared.push(event);
     }
 
+    fn threshold(&self, reached: &ReachedThreshold) {
+        let mut event = Event::new(EventKind::BudgetThreshold, reached.at);
+        event.subject = Some(reached.subject.hex().into());
+        event.bucket = Some(Arc::clone(&reached.limit));
+        event.to = Some(reached.share().into());
+        event.count = Some(reached.used);
+        self.shared.push(event);
+    }
+
     fn candidate_differs(&self, seen: &CandidateSeen<'_>) {
         self.record_difference(seen);
     }
@@ -141,6 +152,7 @@ impl Audit {
     /// that is shed.
     pub(in crate::observe) fn concerns(&self, seen: &Seen<'_>) -> bool {
         if seen.decision.rule == Some(Rule::L_GLOBAL) {
+            // Counted without digests, which would cost more than the decision to shed the request.
             let mut event = Event::new(EventKind::GlobalThrottleExceeded, seen.decision.at);
             event.rule = Some(Rule::L_GLOBAL);
             event.code = Some("throttling.rate_limit_exceeded");
@@ -156,6 +168,7 @@ impl Audit {
             .guard
             .map_or((false, false), |notes| (notes.replayed, notes.locked));
         let refused = !seen.decision.is_allowed() || seen.decision.would_refuse();
+        // A repeated answer was recorded when it was first given.
         !replayed && (locked || seen.bypassed.is_some() || refused)
     }
 
@@ -288,7 +301,7 @@ pub(super) fn with_decision(mut event: Event, decision: &Decision) -> Event {
     event
 }
 
-/// Returns the lockout's rule where the answer's rule is one of the guard (D37).
+/// Returns the lockout's rule if the answer's own rule is one of the guard (D37).
 fn lockout_beside_guard(decision: &Decision) -> Option<Rule> {
     let is_lockout = |rule: &Rule| matches!(*rule, Rule::A_HARD | Rule::A_WINDOW);
     let mut rules = decision.reasons.iter().map(|reason| reason.rule);
@@ -307,7 +320,7 @@ const fn lacks_right(decision: &Decision) -> bool {
     )
 }
 
-/// Returns the kind of event for a refusal. A refusal because the store is away has none: the
+/// Returns the kind of event for a refusal. Refusals because of an outage have none, because the
 /// outage has an event of its own.
 fn kind_of_refusal(decision: &Decision) -> Option<EventKind> {
     match decision.error {
@@ -408,6 +421,12 @@ fn changed(change: Change<'_>, at: Micros) -> Event {
             event
         }
         Change::CacheInvalidated => Event::new(EventKind::CacheInvalidated, at),
+        Change::ReservationReleased { id, reason } => {
+            let mut event = Event::new(EventKind::ReservationReleased, at);
+            event.subject = Some(id.into());
+            event.reason = Some(reason.into());
+            event
+        }
         Change::BlockLifted { id, score, reason } => {
             let mut event = Event::new(EventKind::BlockLifted, at);
             event.subject = Some(id.into());

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 /// The events that a sink takes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Keeps {
-    /// All of them.
+    /// All events.
     #[default]
     Everything,
     /// Security events that requests cause: blocks, lockouts, probing. An attacker makes
@@ -34,7 +34,7 @@ pub trait Sink: Send + 'static {
     /// Makes what was written durable.
     ///
     /// # Errors
-    /// It could not be.
+    /// The lines could not be made durable.
     fn sync(&mut self) -> io::Result<()> {
         Ok(())
     }
@@ -62,7 +62,7 @@ pub struct FileSink {
     bytes_max: u64,
     keep: u32,
     file: File,
-    /// Length of the whole lines in the file.
+    /// Length of the file up to the last whole line.
     len: u64,
     keeps: Keeps,
 }
@@ -91,12 +91,14 @@ impl FileSink {
     }
 
     fn rotate(&mut self) -> io::Result<()> {
+        // `sync` reaches the current file only.
         self.file.sync_data()?;
         let numbered = |number: u32| {
             let mut name = self.path.clone().into_os_string();
             name.push(format!(".{number}"));
             PathBuf::from(name)
         };
+        // From the highest number down, so that only the oldest file is overwritten.
         for number in (1..self.keep).rev() {
             rename_if_there(&numbered(number), &numbered(number + 1))?;
         }

@@ -47,7 +47,7 @@ impl Streaks {
         (times.is_power_of_two() && streak.is_multiple_of(threshold)).then_some(streak)
     }
 
-    /// Ends an actor's streak.
+    /// Ends an actor's streak, because a request was allowed.
     pub(super) fn allowed(&self, keyring: &Keyring, facts: &RequestFacts) {
         if self.followed.load(Ordering::Relaxed) == 0 {
             return;

@@ -387,6 +387,10 @@ fn audit_records_what_operators_change() {
             reason: Some("upgrade"),
         },
         Change::CacheInvalidated,
+        Change::ReservationReleased {
+            id: "89ab",
+            reason: "stuck job",
+        },
         Change::BlockLifted {
             id: "4567",
             score: Score::Forget,
@@ -414,6 +418,7 @@ fn audit_records_what_operators_change() {
             "rate_limit_reset",
             "quota_tier_changed",
             "policy_cache_invalidated",
+            "reservation_released",
             "guard.block_lifted"
         ]
     );
@@ -589,7 +594,7 @@ fn f_audit_loss_a_broken_sink_never_blocks_and_losses_are_counted() {
     for _ in 0..100 {
         audit.rebuilt("record", 1);
     }
-    // At most one batch of four is with the writer, and four wait.
+    // At most one batch of four is being written, and four events wait.
     assert!(counts.dropped_security() >= 100 - 8, "{counts:?}");
     assert!(!audit.flush(Duration::from_millis(100)));
     assert!(counts.sink_errors() >= 1);
@@ -638,8 +643,8 @@ fn refused(audit: &Audit, facts: &GuardFacts, decision: &Decision) {
     });
 }
 
-/// One address keeps asking after its limit, and for as long tries many accounts; an operator adds
-/// an entry to the allowlist before. The files are as small as they can be.
+/// One address continues after its limit is reached, and tries many accounts for as long. Before
+/// that an operator adds an entry to the allowlist. The files are as small as they can be.
 #[test]
 fn s10_floods_of_refusals_and_blocks_wash_nothing_away_that_operators_did() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,5 @@
-//! The writer's thread: events → lines → sink, with patience when the sink fails.
+//! The writer's thread: turns events into lines and hands them to a sink, with retries while the
+//! sink fails.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -7,11 +8,11 @@ use super::event::{Event, Rank};
 use super::queue::{Queue, Woken};
 use super::{Shared, Sink};
 
-/// Time without events after which a running second is closed.
+/// Time without events after which the current second is closed.
 const IDLE: Duration = Duration::from_secs(1);
 const RETRY_FIRST: Duration = Duration::from_millis(50);
 const RETRY_LONGEST: Duration = Duration::from_secs(5);
-/// Attempts that are left once the process ends.
+/// Attempts to write a batch once the process is ending.
 const LAST_ATTEMPTS: u32 = 3;
 
 pub(super) fn run(shared: &Shared, queue: &Queue, mut sink: Box<dyn Sink>) {
@@ -26,7 +27,8 @@ pub(super) fn run(shared: &Shared, queue: &Queue, mut sink: Box<dyn Sink>) {
                 write(shared, queue, &mut *sink, (&lines, &events));
                 queue.settle(up_to);
             }
-            // A sink that takes few events is idle while others are flooded.
+            // Only queues that take everything may close a second: one that takes few events is
+            // idle even in a flood.
             Woken::Idle if queue.keeps(Rank::Refusal) => shared.close_second(),
             Woken::Idle => {}
             Woken::Ended => break,

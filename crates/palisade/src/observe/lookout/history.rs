@@ -118,6 +118,7 @@ impl History {
             return;
         };
         if minute == open {
+            // A minute shows its highest level, not its last one.
             before.level = before.level.max(read.level);
             self.minute = Some((open, before));
             return;

@@ -13,7 +13,7 @@ use crate::engine::ModeChange;
 const NOTES_KEPT: usize = 200;
 /// Most policies that are kept.
 const POLICIES_KEPT: usize = 10;
-/// Most names in the account of one change.
+/// Most names in the description of one change.
 const NAMES_SHOWN: usize = 20;
 
 /// A state change of the failure machinery.
@@ -51,7 +51,7 @@ pub struct PolicyChanges {
     pub added: Vec<String>,
     /// Limits that are gone.
     pub removed: Vec<String>,
-    /// Limits that are defined differently: name, figures before, figures now.
+    /// Limits with a different definition: name, amount before, amount now.
     pub changed: Vec<(String, String, String)>,
     /// Number of names that were left out above.
     pub left_out: usize,
@@ -59,7 +59,7 @@ pub struct PolicyChanges {
     pub settings: bool,
     /// Whether the number or order of routes, classes or tiers changed.
     pub routes: bool,
-    /// Whether the kill switch was turned.
+    /// Whether the kill switch was used.
     pub enforcement: bool,
 }
 
@@ -99,6 +99,7 @@ impl Journal {
 
     pub(super) fn level(&mut self, level: u8, now: Micros) {
         let before = self.level.replace(level);
+        // The first reading is no change.
         if let Some(before) = before.filter(|before| *before != level) {
             let words = format!("degradation level {before} → {level}: {}", meaning(level));
             self.note("level", words, now);

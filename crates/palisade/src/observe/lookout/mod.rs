@@ -2,9 +2,10 @@
 //! bounded memory.
 //!
 //! A decision adds to a few totals. A refusal adds to a sketch of the most refused subjects, limits
-//! and classes. Everything else happens once a second, for all viewers together. Nobody is named:
-//! subjects are the digests that the audit shows too.
+//! and classes. Everything else happens once a second, for all viewers together. No subject is
+//! named: the digests are those of the audit.
 
+mod budgets;
 mod counts;
 mod durations;
 mod history;
@@ -29,6 +30,7 @@ use serde::Serialize;
 use super::classes::{KnownClasses, flow_name};
 use super::who::{Who, log_digest};
 use crate::engine::{HealthReport, KeyedAnswer, ModeChange, Seen, Subject};
+use budgets::Budgets;
 use counts::Counts;
 use durations::Histogram;
 use history::{History, Read};
@@ -36,6 +38,7 @@ use journal::Journal;
 use quotas::Quotas;
 use top::Top;
 
+pub use budgets::FilledBudget;
 pub use history::{Columns, MINUTES_KEPT, SECONDS_KEPT};
 pub use journal::{Note, PolicyChanges, PolicyNote};
 pub use quotas::NearQuota;
@@ -44,10 +47,10 @@ pub use quotas::NearQuota;
 const TOP_SHOWN: usize = 20;
 /// Notes that are shown.
 const NOTES_SHOWN: usize = 50;
-/// Digits of a pseudonym: enough to tell a few thousand apart, and to find it in the audit.
+/// Digits of a pseudonym: enough to distinguish a few thousand, and to find it in the audit.
 const PSEUDONYM_DIGITS: usize = 12;
 
-/// Collects figures about the decisions of one process, for people.
+/// Collects the numbers behind the dashboard, about the decisions of one process.
 pub struct Lookout {
     keyring: Arc<Keyring>,
     started: Micros,
@@ -56,6 +59,7 @@ pub struct Lookout {
     classes: KnownClasses,
     tops: Mutex<Tops>,
     quotas: Mutex<Quotas>,
+    budgets: Mutex<Budgets>,
     journal: Mutex<Journal>,
     history: Mutex<History>,
 }
@@ -107,6 +111,8 @@ pub struct Outlook {
     pub shadow: Vec<Frequent>,
     /// API keys near the end of their quota.
     pub quotas: Vec<NearQuota>,
+    /// Budgets in units of the policy's own, the fullest first.
+    pub budgets: Vec<FilledBudget>,
     /// Changes of breakers and modes, the newest first.
     pub notes: Vec<Note>,
     /// Policies that came into force, the newest first.
@@ -131,6 +137,7 @@ impl Lookout {
             classes: KnownClasses::default(),
             tops: Mutex::default(),
             quotas: Mutex::default(),
+            budgets: Mutex::default(),
             journal: Mutex::default(),
             history: Mutex::default(),
         }
@@ -161,7 +168,7 @@ impl Lookout {
         }
     }
 
-    /// Counts the answers to callers that define their buckets themselves.
+    /// Counts the answers to a caller that chose the limits of its buckets itself.
     pub(super) fn keyed(&self, answers: &[KeyedAnswer]) {
         for answer in answers {
             let outcome = match answer.admitted {
@@ -174,12 +181,20 @@ impl Lookout {
 
     /// True if [`Lookout::record`] needs the subject's digests.
     pub(super) fn concerns(seen: &Seen<'_>) -> bool {
-        !seen.decision.is_allowed()
+        let decision = seen.decision;
+        !decision.is_allowed() || decision.limits.iter().any(budgets::is_budget)
     }
 
-    /// Remembers the refused subject, and the limit or rule that refused it.
+    /// Remembers the budgets of a subject and, if it was refused, the limit or rule that refused
+    /// it.
     pub(super) fn record(&self, seen: &Seen<'_>, who: &Who) {
         let decision = seen.decision;
+        for reading in decision.limits.iter().filter(|one| budgets::is_budget(one)) {
+            self.budgets.lock().saw(reading, who.named(reading.scope));
+        }
+        if decision.is_allowed() {
+            return;
+        }
         let class = match seen.subject {
             Subject::Guard(op, _) => flow_name(op.flow()).into(),
             Subject::Request(_) | Subject::Descriptors(..) => {
@@ -204,6 +219,7 @@ impl Lookout {
         };
         match seen.subject {
             Subject::Guard(_, facts) => {
+                // A block on a network is reported under the address, any other under the account.
                 let key = seen.decision.reasons.iter().find_map(|reason| reason.key);
                 let is_of_network = matches!(
                     key,
@@ -284,6 +300,7 @@ impl Lookout {
             subjects: subjects.into_iter().map(FrequentSubject::from).collect(),
             shadow: frequent(shadow),
             quotas: self.quotas.lock().read(TOP_SHOWN, now),
+            budgets: self.budgets.lock().read(TOP_SHOWN, now),
             notes: journal.notes(NOTES_SHOWN),
             policies: journal.policies(),
         }

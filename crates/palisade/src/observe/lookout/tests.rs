@@ -1,4 +1,4 @@
-//! The figures of a dashboard about an engine at work.
+//! The dashboard's numbers about a running engine.
 
 use palisade_core::Clock;
 use palisade_core::facts::{GuardFacts, GuardOp, RequestFacts, Surface};

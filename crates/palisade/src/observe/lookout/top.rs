@@ -1,4 +1,4 @@
-//! The most frequent of something in the last ten minutes: a bounded sketch.
+//! A bounded sketch of the most frequent keys in the last ten minutes.
 //!
 //! The algorithm is Space-Saving: a newcomer takes the place and the count of the least frequent
 //! one. So nothing with a share above one in `PLACES` is missed, and counts are never too low.
@@ -8,7 +8,7 @@ use std::hash::Hash;
 
 use palisade_core::time::{MINUTE, Micros};
 
-/// Different keys that are counted in one minute.
+/// Most keys with a count of their own in one minute.
 const PLACES: usize = 256;
 /// Minutes that count.
 const MINUTES: u64 = 10;

@@ -178,6 +178,8 @@ catalogue! {
         "Corrections of reservations that wait for the store";
     OVERDRAFT = Counter "rate_limiter_overdraft_total" ["unit"]
         "What was used beyond what was reserved, by unit";
+    THRESHOLDS = Counter "rate_limiter_budget_thresholds_total" ["limit", "share"]
+        "Times that a share in `warn_at` of a limit was reached in a bucket's window";
     UPSTREAM_UP = Gauge "rate_limiter_upstream_up" ["instance"]
         "1 while an instance of the application behind the proxy answers, 0 from a failure until its next answer";
     UPSTREAM_FAILURES = Counter "rate_limiter_upstream_failures_total" ["instance", "reason"]

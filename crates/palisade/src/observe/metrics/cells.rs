@@ -16,8 +16,8 @@ pub const CLASSES_MAX: usize = 64;
 const CLASSES: usize = CLASSES_MAX + 1;
 const UNKNOWN: usize = CLASSES_MAX;
 
-/// The values of the label `scope`: the layers of a decision, the guard, the allowlist, and `none`
-/// for answers that no bucket gave.
+/// The values of the label `scope`: the scopes of limits, the guard, the allowlist, and `none` for
+/// decisions that no bucket made.
 pub(super) const SCOPES: [&str; 12] = [
     "none",
     "global",
@@ -47,7 +47,7 @@ const MODES: [Mode; 5] = [
     Mode::Disabled,
 ];
 
-/// A position in the table.
+/// A position in the tables of counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     scope: usize,

@@ -1,5 +1,5 @@
 //! State and failures of the application's instances behind the proxy. Only changes and failures
-//! are reported here: an answer of a healthy instance costs nothing.
+//! are counted, so that answers of healthy instances cost nothing.
 
 use std::collections::BTreeMap;
 

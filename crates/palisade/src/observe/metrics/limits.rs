@@ -1,5 +1,5 @@
-//! The time at which a request last met each limit of the policy: a limit that no request meets
-//! protects nothing.
+//! The time at which a request last met each limit of the policy. A limit that no request meets
+//! protects nothing, which an operator should notice.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -14,6 +14,7 @@ mod render;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -27,6 +28,7 @@ use palisade_core::record::Flow;
 use palisade_core::rule::Rule;
 use palisade_core::time::{Micros, SECOND};
 use palisade_store::StoreError;
+use parking_lot::Mutex;
 
 pub use cells::CLASSES_MAX;
 
@@ -34,7 +36,12 @@ use self::catalogue::{self as names, Described, LATENCY_MS_BOUNDS, REFILL_SECOND
 use super::audit::AuditCounts;
 use super::classes::flow_name;
 use super::surges::outcome;
-use crate::engine::{InstanceFailure, KeyedAnswer, ModeChange, Observer, Seen, Subject};
+use crate::engine::{
+    InstanceFailure, KeyedAnswer, ModeChange, Observer, ReachedThreshold, Seen, Subject,
+};
+
+/// Most limits and shares whose thresholds are counted.
+const THRESHOLDS_MAX: usize = 1_000;
 
 /// Metrics of one process.
 #[derive(Debug)]
@@ -48,8 +55,10 @@ pub struct Metrics {
     orgs: orgs::Orgs,
     is_redis: bool,
     risks: AtomicU64,
-    /// Unix second of the last one.
+    /// Unix second of the last request that was denied by default.
     default_deny_last: AtomicU64,
+    /// Reached thresholds, by limit and share.
+    thresholds: Mutex<BTreeMap<(Arc<str>, String), u64>>,
     last_backup: OnceLock<LastBackup>,
     latency: histogram::Histogram<8>,
     refill: histogram::Histogram<8>,
@@ -57,7 +66,7 @@ pub struct Metrics {
     audit: OnceLock<Arc<AuditCounts>>,
 }
 
-/// Returns the time of the last copy of the store, in Unix seconds.
+/// A function that returns the time of the last copy of the store, in Unix seconds.
 struct LastBackup(Box<dyn Fn() -> u64 + Send + Sync>);
 
 impl fmt::Debug for LastBackup {
@@ -151,6 +160,7 @@ impl Metrics {
             is_redis: false,
             risks: AtomicU64::new(0),
             default_deny_last: AtomicU64::new(0),
+            thresholds: Mutex::default(),
             last_backup: OnceLock::new(),
             latency: histogram::Histogram::new(LATENCY_MS_BOUNDS, 1e3),
             refill: histogram::Histogram::new(REFILL_SECONDS_BOUNDS, 1e6),
@@ -181,8 +191,8 @@ impl Metrics {
         self
     }
 
-    /// Returns the reason why a fallback began. For Redis only two reasons are told apart: a call
-    /// was late, or Redis was not there.
+    /// Returns the reason why a fallback began. Redis has two reasons only: a call was late, or
+    /// Redis could not be reached.
     fn fallback_reason(&self, error: Option<&StoreError>) -> &'static str {
         let Some(kind) = error.map(StoreError::kind) else {
             return "other";
@@ -251,7 +261,7 @@ impl Metrics {
     }
 }
 
-/// Returns the labels for the answer about a bucket that a caller defines itself.
+/// Returns the labels for an answer about a bucket whose limit the caller chose itself.
 const fn said(answer: &KeyedAnswer) -> (&'static str, Mode) {
     match answer.admitted {
         true => ("allow", answer.mode),
@@ -288,6 +298,15 @@ fn is_beyond_quota(decision: &Decision) -> bool {
 }
 
 impl Observer for Metrics {
+    fn threshold(&self, reached: &ReachedThreshold) {
+        let mut thresholds = self.thresholds.lock();
+        let key = (Arc::clone(&reached.limit), reached.share());
+        // Policies come and go: limits that are counted already go on.
+        if thresholds.len() < THRESHOLDS_MAX || thresholds.contains_key(&key) {
+            *thresholds.entry(key).or_default() += 1;
+        }
+    }
+
     fn decided(&self, seen: &Seen<'_>) {
         let decision = seen.decision;
         let (scope, class) = labels_of(seen);
@@ -324,6 +343,7 @@ impl Observer for Metrics {
     }
 
     fn keyed(&self, answers: &[KeyedAnswer]) {
+        // Adjacent equal answers are counted in one step.
         for run in answers.chunk_by(|one, next| said(one) == said(next)) {
             let (Some(first), count) = (run.first(), run.len() as u64) else {
                 continue;

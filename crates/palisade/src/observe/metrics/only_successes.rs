@@ -1,4 +1,4 @@
-//! Logins that all succeed: a sign that wrong passwords are counted as right ones.
+//! Detects logins that all succeed, a sign that wrong passwords are reported as successes.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::hash::{BuildHasher, RandomState};
@@ -10,15 +10,15 @@ use parking_lot::Mutex;
 use crate::engine::{Seen, Subject};
 use crate::observe::surges::outcome;
 
-/// Number of logins that are examined.
+/// Number of latest logins that are examined.
 const LAST: usize = 50;
-/// Most different names with which the logins may be those of a robot that has the right password.
+/// Up to this many different names, a run of successes may be a script that knows the passwords.
 const NAMES_MAX: usize = 10;
 
 /// The successes of each flow since its last failure, at most `LAST` of them.
 #[derive(Debug, Default)]
 pub(super) struct OnlySuccesses {
-    /// Hashes names, with a seed of this process: the hashes mean nothing elsewhere.
+    /// Hashes names with a random seed, so that the hashes mean nothing elsewhere.
     hasher: RandomState,
     login: Mutex<VecDeque<u64>>,
     otp: Mutex<VecDeque<u64>>,

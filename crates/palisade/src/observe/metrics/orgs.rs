@@ -1,5 +1,5 @@
-//! Remaining quota of the busiest organisations. The number of series is bounded, and a label is
-//! the start of a digest.
+//! Remaining quota of the busiest organisations. The number of series is bounded, and labels are
+//! the first digits of digests.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -11,11 +11,11 @@ use parking_lot::RwLock;
 
 use crate::observe::who::log_digest;
 
-/// Hexadecimal digits of a label: enough to tell a few thousand apart.
+/// Hexadecimal digits of a label: enough to distinguish a few thousand.
 const LABEL_DIGITS: usize = 16;
 
-/// One request of this many by unknown organisations is considered for a place: a crowd of them
-/// must not make every request search for the least busy organisation.
+/// One of this many requests by unknown organisations is considered for a place, so that a crowd of
+/// them does not make every request search for the least busy organisation.
 const STRANGERS_PER_LOOK: u64 = 64;
 
 #[derive(Debug)]
@@ -69,6 +69,7 @@ impl Orgs {
             return;
         }
         let mut known = self.known.write();
+        // Counted again, because another thread may have added one before this one got the lock.
         if known.len() >= self.orgs_max {
             leave_least_busy(&mut known);
         }

@@ -71,7 +71,7 @@ fn encode_number(kind: Kind, number: u64, encoder: &mut MetricEncoder<'_>) -> fm
 }
 
 impl Metrics {
-    /// Returns the text of `/metrics`: the counters, and the engine's current figures.
+    /// Returns the text of `/metrics`: the counters, and the engine's current gauges.
     pub fn render(&self, figures: &Figures) -> String {
         let snapshot = Snapshot(
             names::ALL
@@ -130,6 +130,14 @@ impl Metrics {
             names::OVERDRAFT => {
                 let units = figures.reservations.overdraft.iter();
                 let named = units.map(|(unit, over)| (vec![unit.to_string()], *over));
+                Value::Series(named.collect())
+            }
+            names::THRESHOLDS => {
+                let thresholds = self.thresholds.lock();
+                let counts = thresholds.iter();
+                let named = counts.map(|((limit, share), count)| {
+                    (vec![limit.to_string(), share.clone()], *count)
+                });
                 Value::Series(named.collect())
             }
             names::UPSTREAM_UP => labelled(self.instances.up()),

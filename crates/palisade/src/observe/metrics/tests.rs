@@ -57,7 +57,7 @@ fn changed(observer: &dyn Observer, all: &[Event]) {
     });
 }
 
-/// Returns an engine on which everything that can be counted has been counted.
+/// An engine on which everything that can be counted has been counted.
 async fn busy() -> Watched {
     let watched = Watched::new(parts());
     for path in ["/auth", "/account", "/tenant", "/shadowed", "/nowhere"] {
@@ -131,12 +131,12 @@ async fn metrics_of_the_catalogue_are_all_exposed_once() {
     }
 }
 
-/// A counter that is bumped under labels that no cell has would never be seen.
+/// A counter that is increased under labels without a cell would never be noticed.
 #[tokio::test]
 async fn metrics_without_labels_have_a_sample_from_the_start() {
     let text = Watched::new(parts()).scrape();
     let names = sample_names(&text);
-    // Only the embedded store is copied by its server.
+    // Only the embedded store's directory is copied by its server.
     let of_everybody = ALL
         .iter()
         .filter(|metric| metric.name != "rate_limiter_last_backup_seconds");

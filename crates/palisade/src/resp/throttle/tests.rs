@@ -1,11 +1,11 @@
-//! The five numbers, compared with the formula that redis-cell publishes.
+//! The five numbers of `CL.THROTTLE`, compared with the formula that redis-cell publishes.
 
 use palisade_core::limit::State;
 use palisade_core::time::HOUR;
 
 use super::*;
 
-/// The formula, in nanoseconds: a key has an arrival time, and each call brings its own figures.
+/// The formula, in nanoseconds: a key has an arrival time, and each call brings its own rate.
 #[derive(Default)]
 struct Cell {
     tat: Option<i128>,
@@ -61,7 +61,7 @@ fn ceil(nanos: i128) -> i64 {
     narrow((nanos + NANOS - 1) / NANOS)
 }
 
-/// One key as the engine counts it: the pure functions that every store follows.
+/// One key as the engine counts it, by the pure functions that every store follows.
 #[derive(Default)]
 struct Bucket {
     state: State,
@@ -99,14 +99,14 @@ impl Bucket {
     }
 }
 
-/// Rates whose interval is a whole number both of nanoseconds and of our ticks, so that
-/// neither side rounds.
+/// Rates whose interval is a whole number of both nanoseconds and our ticks, so that neither side
+/// rounds.
 const COUNTS: [u32; 24] = [
     1, 2, 4, 5, 8, 10, 16, 20, 25, 32, 40, 50, 64, 80, 100, 125, 128, 200, 250, 500, 625, 1_000,
     1_250, 2_000,
 ];
 
-/// A seeded generator: a failing seed reproduces from its number.
+/// A generator with a seed, so that a failure can be reproduced from its number.
 struct Rng(u64);
 
 impl Rng {
@@ -150,7 +150,7 @@ fn pause(rng: &mut Rng, asked: Asked) -> u64 {
     }
 }
 
-/// Compares both over one key and some calls; the figures change now and then, too.
+/// Compares both over one key and some calls, during which the rate changes now and then.
 fn sequence(seed: u64) {
     let mut rng = Rng::new(seed);
     let (mut cell, mut bucket) = (Cell::default(), Bucket::default());
@@ -177,8 +177,8 @@ fn a_hundred_thousand_sequences_get_the_numbers_of_the_formula() {
     }
 }
 
-/// Where a rate cannot be divided, our interval is longer by less than a quarter of a
-/// nanosecond: never more is admitted, and never later than the next microsecond.
+/// If a rate cannot be divided evenly, our interval is longer by less than a quarter of a
+/// nanosecond: no more is admitted, and nothing is admitted more than a microsecond late.
 #[test]
 fn a_rate_that_cannot_be_divided_admits_no_more_and_a_microsecond_later() {
     for seed in 0..5_000 {

@@ -80,6 +80,7 @@ fn member(
     };
     let is_reserve = op == "reserve";
     if is_reserve || step.is_some() {
+        // The types of these members have no `op`. That of a check has one, for jobs.
         fields.remove("op");
     }
     if let Some(step) = step {
@@ -93,6 +94,7 @@ fn member(
     }
     let (mut facts, hold) = if is_reserve {
         let ReserveCall { facts, mut hold } = ReserveCall::of(fields, decide.encoded_slash())?;
+        // Without an id from the caller, equal members are separate reservations.
         hold.once = facts.request_id.is_some();
         (facts, Some(hold))
     } else {

@@ -58,7 +58,7 @@ fn wire_a_request_of_envoys_is_read_whole_and_written_alike() {
     assert_eq!(ours.descriptors[2].hits_addend, Some(0));
 }
 
-/// Returns one answer as our message and as theirs.
+/// One answer as our message and as that of the generated crate.
 fn response() -> (Response, theirs::RateLimitResponse) {
     let header = |key: &str, value: &str| (key.to_owned(), value.to_owned());
     let (key, value) = header("X-RateLimit-Limit", "5");

@@ -7,7 +7,7 @@ use prost_types::{
     ServiceDescriptorProto,
 };
 
-/// A file in this package.
+/// Returns the descriptor of a `.proto` file in `package` that imports the files `needs`.
 pub(super) fn file(name: &str, package: &str, needs: &[&str]) -> FileDescriptorProto {
     FileDescriptorProto {
         name: Some(name.to_owned()),

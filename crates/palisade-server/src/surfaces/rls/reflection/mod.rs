@@ -137,6 +137,7 @@ fn about(asked: Option<&Asked>) -> Answer {
         Some(Asked::FileOfSymbol(symbol)) => schema::files()
             .into_iter()
             .find(|f| file::defines(f, symbol)),
+        // No file here has extensions.
         Some(Asked::FileOfExtension(_) | Asked::ExtensionsOf(_)) | None => None,
     };
     match found {
@@ -155,6 +156,7 @@ fn with_dependencies(file: &FileDescriptorProto) -> Vec<Vec<u8>> {
     let all = schema::files();
     let mut wanted = vec![file.name().to_owned()];
     let mut at = 0;
+    // The list grows during the loop: a file's dependencies may have dependencies.
     while let Some(name) = wanted.get(at).cloned() {
         let found = all.iter().find(|file| file.name() == name);
         for needed in found.into_iter().flat_map(|file| &file.dependency) {

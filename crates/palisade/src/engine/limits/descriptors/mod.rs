@@ -20,6 +20,7 @@ use palisade_store::{Charged, Take};
 use tokio::time::Instant;
 
 use super::super::link::NoAnswer;
+use super::super::thresholds::warnings;
 use super::super::{CandidateAnswer, Engine, Seen, Subject};
 use super::charge::Answered;
 use counted::{Counted, Part};
@@ -70,6 +71,9 @@ impl Engine {
     /// Decides a call and charges what it asks for: all descriptors together (R-ATOMIC).
     pub async fn check_descriptors(&self, facts: &DescriptorFacts<'_>) -> DescriptorAnswer {
         let mut answer = self.answer_call(facts, Take::Consume, false).await;
+        let subject = Subject::Descriptors(facts, &answer.statuses);
+        answer.decision.warnings = warnings(&answer.policy, &answer.decision.limits);
+        self.note_thresholds(&answer.policy, &answer.decision, Some(subject));
         self.link.observer().decided(&Seen {
             subject: Subject::Descriptors(facts, &answer.statuses),
             decision: &answer.decision,

@@ -68,7 +68,7 @@ const fn word(kind: ClientType) -> &'static str {
     }
 }
 
-/// The name of a client's entry: registries have no identifiers for names.
+/// Id of a client's registry entry. It is a hash, because ids in registries are never identifiers.
 fn entry_id(id: &str) -> String {
     hash_api_key(id)
 }
@@ -91,7 +91,7 @@ impl Engine {
                 page.next = last.map(str::to_owned);
                 break;
             }
-            // Origins are in the order in which they bind.
+            // Origins sort by precedence: the first one of an id is in force.
             page.clients.push(ClientView {
                 id: id.to_owned(),
                 kind: word(kind),
@@ -108,7 +108,7 @@ impl Admin<'_> {
     /// Registers an OAuth client, or changes the type of one that the admin API registered.
     ///
     /// # Errors
-    /// A client that the file or the source registers, too many clients, or the store's.
+    /// A client that the file or the source registers, too many clients, or an error of the store.
     pub async fn add_client(
         &self,
         id: &Id,
@@ -163,7 +163,7 @@ impl Admin<'_> {
     /// Removes an OAuth client that the admin API registered.
     ///
     /// # Errors
-    /// No such client, or the store's.
+    /// No such client, or an error of the store.
     pub async fn remove_client(&self, id: &Id, reason: Option<&str>) -> Result<(), AdminError> {
         reason.map_or(Ok(()), check_reason)?;
         let entry = entry_id(id.as_str());

@@ -1,5 +1,5 @@
-//! API keys made, replaced and revoked by operators. The key itself is shown once, to
-//! whoever asked for it; only its hash is kept.
+//! API keys that operators create, rotate and revoke. The secret is returned once; only its hash is
+//! kept.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use super::CREDENTIALS_PAGE_MAX;
 
 /// Most keys that the admin API keeps.
 pub const KEYS_MAX: usize = 10_000;
-/// For how long a replaced key stays valid unless the operator says otherwise.
+/// Time for which a replaced secret stays valid unless the operator chooses another.
 pub const OVERLAP_DEFAULT: Duration = Duration::from_secs(24 * 60 * 60);
 /// Longest overlap.
 pub const OVERLAP_MAX: Duration = Duration::from_secs(30 * 24 * 60 * 60);
@@ -28,16 +28,17 @@ const SCOPES_MAX: usize = 32;
 const SCOPE_BYTES_MAX: usize = 64;
 /// Bytes of randomness in a key.
 const KEY_BYTES: usize = 32;
-/// Marks our keys for people and secret scanners.
+/// Lets people and secret scanners recognise our keys.
 const KEY_PREFIX: &str = "pal_";
 const REVOKED_PREFIX: &str = "revoked:";
-/// A rotation under way on another node when a key is revoked has ended by then.
+/// Lifetime of the mark of a revoked admin-API key: long enough for a rotation on another node that
+/// was in progress at the time.
 const REVOCATION_KEPT_US: u64 = HOUR;
 
 /// A key to be made.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NewApiKey {
-    /// For people: whose it is, or what for.
+    /// Description for people: whose key it is, or its purpose.
     pub name: String,
     /// A tier of the policy.
     pub tier: String,
@@ -59,7 +60,7 @@ pub(super) struct KeyEntry {
     pub(super) secrets: Vec<SecretHash>,
 }
 
-/// The hash of one secret, and until when it is valid.
+/// The hash of one secret, and its expiry.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct SecretHash {
     hash: String,
@@ -188,7 +189,7 @@ impl Engine {
         KeyPage { keys, next }
     }
 
-    /// A key as operators see it, by its hash or the one it is named by.
+    /// A key as operators see it, found by its id or by the hash of one of its secrets.
     fn key_view(&self, policy: &PolicySet, hash: &str) -> Option<KeyView> {
         let found = policy.key_registration(hash)?;
         let tier = self.tier_of(policy, found.usage);
@@ -226,7 +227,7 @@ impl Admin<'_> {
     /// Makes an API key. It is valid here at once, on other nodes within a second.
     ///
     /// # Errors
-    /// A field that is not valid, too many keys, or the store's.
+    /// A field that is not valid, too many keys, or an error of the store.
     pub async fn create_key(&self, new: NewApiKey) -> Result<IssuedKey, AdminError> {
         let engine = self.engine;
         check_name(&new.name)?;
@@ -235,6 +236,7 @@ impl Admin<'_> {
         if engine.policy.load().tier(&new.tier).is_none() {
             return Err(invalid("tier", "is not a tier of this policy"));
         }
+        // Read first, so that keys made on other nodes are counted as well.
         engine.refresh_credentials().await?;
         if engine.registries.credentials.held.lock().keys.len() >= KEYS_MAX {
             return Err(invalid(
@@ -258,12 +260,12 @@ impl Admin<'_> {
         self.issued(KeyChange::Created, api_key, &hash, new.reason.as_deref())
     }
 
-    /// Replaces a key's secret. The one before stays valid for `overlap`, and one that was
-    /// replaced earlier ends at once. What was used stays used.
+    /// Replaces a key's secret. The previous secret stays valid for `overlap`; one that was
+    /// replaced earlier ends at once. The use counted so far is kept.
     ///
     /// # Errors
-    /// No such key, one that is not the admin API's, an overlap that is too long, or the
-    /// store's.
+    /// No such key, a key that was not created over the admin API, an overlap that is too long, or
+    /// an error of the store.
     pub async fn rotate_key(
         &self,
         key: &str,
@@ -279,6 +281,7 @@ impl Admin<'_> {
         let (id, mut entry) = engine.own_key(key)?;
         let now = engine.now();
         let (api_key, hash) = make_secret();
+        // At most one replaced secret stays valid.
         entry.secrets.truncate(1);
         for before in &mut entry.secrets {
             let overlap = u64::try_from(overlap.as_micros()).unwrap_or(u64::MAX);
@@ -303,10 +306,10 @@ impl Admin<'_> {
         self.issued(KeyChange::Rotated, api_key, &id, reason)
     }
 
-    /// Ends a key with all its secrets, whoever registered it.
+    /// Revokes a key with all its secrets, whatever its origin.
     ///
     /// # Errors
-    /// No such key, or the store's.
+    /// No such key, or an error of the store.
     pub async fn revoke_key(&self, key: &str, reason: &str) -> Result<(), AdminError> {
         check_reason(reason)?;
         let engine = self.engine;
@@ -315,8 +318,8 @@ impl Admin<'_> {
         let found = policy.key_registration(key);
         let found = found.ok_or(AdminError::NotFound("API key"))?;
         let is_own = found.origin == Origin::Admin;
-        // A key of the admin API goes by what names it, any other by the hash itself: that
-        // is what its file or source goes on registering.
+        // A key of the admin API is revoked under its id, any other under the hash itself, because
+        // its file or source will go on registering that hash.
         let id = if is_own { found.usage } else { found.hash };
         let expires_at = is_own.then(|| Micros(engine.now().0 + REVOCATION_KEPT_US));
         let revocation = Entry {
@@ -324,6 +327,7 @@ impl Admin<'_> {
             bytes: Vec::new(),
             expires_at,
         };
+        // Written before the key is removed, so that `rotate_key` on another node cannot miss it.
         engine
             .link
             .operate(|store| store.put_entry(Registry::ApiKeys, revocation))
@@ -364,7 +368,7 @@ impl Admin<'_> {
 }
 
 impl Engine {
-    /// A key that the admin API made, with what names it.
+    /// A key that the admin API made, with its id.
     fn own_key(&self, key: &str) -> Result<(String, KeyEntry), AdminError> {
         let policy = self.policy.load_full();
         let found = policy.key_registration(key);

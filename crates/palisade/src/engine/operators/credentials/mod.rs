@@ -1,9 +1,9 @@
-//! API keys and OAuth clients that are registered outside the policy file: kept in the
-//! store by the admin API, or handed over by a policy source. Every node holds a copy
-//! and attaches it to the policy in force, so that a request looks in one place.
+//! API keys and OAuth clients that are registered outside the policy file, by the admin API (in the
+//! store) or by a policy source. Every node holds a copy and attaches it to the policy in force, so
+//! that a request finds all of them in one place.
 //!
-//! While the store is down the last copy counts: a revocation cannot be written then, and
-//! one that was written before the outage binds on every node that had copied it.
+//! While the store is down the last copy applies. A revocation cannot be written then, and one that
+//! was written before binds on every node that had copied it.
 
 mod clients;
 mod keys;
@@ -28,7 +28,7 @@ pub use keys::{IssuedKey, KEYS_MAX, KeyPage, KeyView, NewApiKey, OVERLAP_DEFAULT
 /// Most keys or clients on one page.
 pub const CREDENTIALS_PAGE_MAX: usize = 1_000;
 
-/// Keys and clients as a policy source holds them; what is not valid was left out.
+/// Keys and clients of a policy source, without entries that are not valid.
 #[derive(Clone, Default)]
 pub struct SourceCredentials {
     /// API keys, by hash.
@@ -37,11 +37,11 @@ pub struct SourceCredentials {
     pub clients: HashMap<Box<str>, ClientType>,
 }
 
-/// This node's copy.
+/// This node's copy of the registered keys and clients.
 #[derive(Default)]
 pub(in crate::engine) struct Credentials {
     held: Mutex<Held>,
-    /// Everything in `held` that binds now.
+    /// The entries of `held` that apply now.
     current: ArcSwap<Registered>,
 }
 
@@ -53,7 +53,7 @@ struct Held {
     source: Arc<SourceCredentials>,
     keys_seen: Option<u64>,
     clients_seen: Option<u64>,
-    /// When the first overlap of a rotation ends.
+    /// Instant at which the next replaced secret expires.
     next_end: Option<Micros>,
 }
 
@@ -80,7 +80,7 @@ impl Held {
         self.next_end.is_some_and(|end| end <= now)
     }
 
-    /// Everything that binds at `now`. The source overrules the admin API.
+    /// The entries that apply at `now`. An entry of the source wins over one of the admin API.
     fn registered(&mut self, now: Micros) -> Registered {
         let mut all = Registered {
             revoked: self
@@ -105,6 +105,7 @@ impl Held {
         all.clients = clients
             .map(|entry| (entry.id.as_str().into(), (entry.kind(), Origin::Admin)))
             .collect();
+        // Inserted last, so that an entry of the source replaces one of the admin API.
         for (hash, key) in &self.source.api_keys {
             if let Some(usage) = &key.usage_of {
                 all.newest.insert(usage.clone(), hash.clone());
@@ -120,7 +121,7 @@ impl Held {
 }
 
 impl Credentials {
-    /// The policy with what is registered outside its file.
+    /// The policy together with the keys and clients that are registered outside its file.
     pub(in crate::engine) fn attach(&self, policy: Arc<PolicySet>) -> Arc<PolicySet> {
         let current = self.current.load_full();
         match current.is_empty() && policy.registered().is_empty() {
@@ -131,17 +132,19 @@ impl Credentials {
 }
 
 impl Engine {
-    /// Takes over keys and clients that operators changed on any node, and ends overlaps
-    /// of rotated keys that are over.
+    /// Copies keys and clients that operators have changed on any node, and drops replaced secrets
+    /// that have expired.
     ///
     /// # Errors
-    /// The store's; the copy stays as it was, but overlaps still end.
+    /// An error of the store; the copy stays as it was, but secrets still expire.
     pub async fn refresh_credentials(&self) -> Result<(), StoreError> {
         let credentials = &self.registries.credentials;
         let (keys_seen, clients_seen) = {
             let held = credentials.held.lock();
             (held.keys_seen, held.clients_seen)
         };
+        // Both lists are read before an error is returned, so that one of them can be updated
+        // without the other.
         let keys = self.changed_entries(Registry::ApiKeys, keys_seen).await;
         let clients = self.changed_entries(Registry::Clients, clients_seen).await;
         let mut has_changed = false;
@@ -155,6 +158,7 @@ impl Engine {
                 held.take_clients(all);
                 has_changed = true;
             }
+            // A replaced secret must expire even if nothing has changed in the store.
             has_changed |= held.is_due(self.now());
         }
         if has_changed {
@@ -179,8 +183,8 @@ impl Engine {
         self.rebuild_registered();
     }
 
-    /// Attaches what is held to the policies in force. The lock is held throughout, so that
-    /// of two changes the later one stays.
+    /// Attaches the registered keys and clients to the live and the candidate policy. The lock is
+    /// held throughout, so that the later of two changes wins.
     fn rebuild_registered(&self) {
         let credentials = &self.registries.credentials;
         let mut held = credentials.held.lock();
@@ -203,10 +207,10 @@ impl Engine {
     }
 }
 
-/// Attaches the keys that a store holds to a policy, where no engine runs.
+/// Attaches the keys of a store to a policy, for use without an engine.
 ///
 /// # Errors
-/// The store's.
+/// An error of the store.
 pub(crate) async fn attach_stored(
     store: &dyn Store,
     policy: &PolicySet,

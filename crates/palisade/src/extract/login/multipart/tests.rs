@@ -1,5 +1,5 @@
-//! Forms that are read, forms that are not, and a loose reader that must never find another
-//! name than the strict one.
+//! Forms that are accepted, forms that are refused, and a lenient reader that must never find
+//! another name than the strict one.
 
 use proptest::prelude::*;
 
@@ -15,7 +15,7 @@ fn read(body: &str) -> Result<String, FieldError> {
     only(body.as_bytes(), b"x", "email")
 }
 
-/// A form whose parts have these heads and values.
+/// A form with parts of these heads and values.
 fn form_of(parts: &[(&str, &str)]) -> String {
     let part = |(head, value): &(&str, &str)| format!("--x\r\n{head}\r\n\r\n{value}\r\n");
     parts.iter().map(part).collect::<String>() + "--x--\r\n"
@@ -176,8 +176,8 @@ fn a_body_that_two_readers_could_cut_differently_is_refused() {
     }
 }
 
-/// Every value that the loosest reader could find for `email`: any line may begin a part, any
-/// line end counts, headers of any kind are skipped, quotes do not matter.
+/// Every value that the most lenient reader could find for `email`: any line may begin a part, any
+/// line end counts, headers of any kind are skipped, and quotes are ignored.
 fn loosely_found(body: &str) -> Vec<String> {
     let body = body.replace("\r\n", "\n").replace('\r', "\n");
     let mut found = Vec::new();
@@ -196,7 +196,7 @@ fn loosely_found(body: &str) -> Vec<String> {
     found
 }
 
-/// Generates the fragments of the bodies in these tests.
+/// Generates fragments of the bodies in these tests.
 fn fragment() -> impl Strategy<Value = String> {
     prop_oneof![
         8 => Just("--x\r\n".to_owned()),
