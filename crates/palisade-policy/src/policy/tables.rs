@@ -18,6 +18,7 @@ use crate::document::tree::{Node, Value};
 use crate::policy::outcomes::{
     CookieName, HeaderName, LocationPatterns, LoginFlow, Neither, Outcome, UsernameSource,
 };
+use crate::policy::spend::SpendTable;
 use crate::policy::values::{MaybeZero, OneOrMany};
 use crate::{named, section};
 
@@ -224,9 +225,10 @@ section! {
     }
 }
 
-pub(crate) fn schemas() -> [Schema; 9] {
+pub(crate) fn schemas() -> [Schema; 10] {
     [
         RouteTable::SCHEMA,
+        SpendTable::SCHEMA,
         ClassTable::SCHEMA,
         LimitTable::SCHEMA,
         RlsTable::SCHEMA,

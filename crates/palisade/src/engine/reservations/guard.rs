@@ -21,7 +21,7 @@ use tokio::time::Instant;
 use super::super::{Engine, RequestAnswer};
 use super::reserve::HOLD_US_MAX;
 use super::settle::PendingSettle;
-use super::{ExtendAnswer, Hold};
+use super::{ExtendAnswer, Hold, SpendResult};
 
 impl Engine {
     /// Whether a request with these facts is to be held: a limit on what is in progress applies to
@@ -38,7 +38,7 @@ impl Engine {
         }
     }
 
-    /// Decides a request like [`Engine::check_under`], takes a slot of every limit on what is in
+    /// Decides a request like [`Engine::check`], takes a slot of every limit on what is in
     /// progress that applies, and reserves its costs. All of it is held until the guard is dropped;
     /// there is none if nothing was counted.
     ///
@@ -149,6 +149,11 @@ impl ReservationGuard {
     /// Releases it: nothing was used.
     pub fn set_unused(&mut self) {
         self.used = None;
+    }
+
+    /// Counts by what it is settled, for `/metrics`.
+    pub fn count(&self, result: SpendResult) {
+        self.engine.retries.tally.count_spend(result);
     }
 
     /// Ready, once, when the reservation may not be held any longer: it has lasted for `max_hold`,

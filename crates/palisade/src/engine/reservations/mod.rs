@@ -47,7 +47,7 @@ use super::{Engine, RequestAnswer};
 
 pub use guard::{ReservationGuard, TookTooLong};
 pub(super) use retry::Retries;
-pub use tally::ReservationFigures;
+pub use tally::{ReservationFigures, SpendResult};
 
 /// So long after its end a reservation may still be settled, and its fate is kept.
 const SETTLED_FOR_US: u64 = 600 * SECOND;

@@ -176,6 +176,8 @@ catalogue! {
         "Reservations by what became of them; `dropped` are corrections that were lost, so that their buckets count what was reserved";
     RESERVATIONS_WAITING = Gauge "rate_limiter_reservations_waiting" []
         "Corrections of reservations that wait for the store";
+    SPEND = Counter "rate_limiter_spend_total" ["result"]
+        "Requests whose costs the proxy reads, by what they were settled by: `seen` in the answer, `unseen` and settled by their estimate, `failed` with an error and `released` because the application never got them";
     OVERDRAFT = Counter "rate_limiter_overdraft_total" ["unit"]
         "What was used beyond what was reserved, by unit";
     UPSTREAM_UP = Gauge "rate_limiter_upstream_up" ["instance"]
