@@ -17,6 +17,8 @@ mod bounds;
 mod concurrency;
 #[path = "engine_budgets/failures.rs"]
 mod failures;
+#[path = "engine_budgets/guards.rs"]
+mod guards;
 #[path = "engine_budgets/settling.rs"]
 mod settling;
 #[path = "engine_budgets/units.rs"]
@@ -38,7 +40,7 @@ use serde_json::Value;
 
 /// Engines that share a store, and one clock for all.
 struct Nodes {
-    engines: Vec<Engine>,
+    engines: Vec<Arc<Engine>>,
     clock: Arc<VirtualClock>,
 }
 
@@ -58,7 +60,7 @@ impl Nodes {
                     Arc::clone(&time),
                 )
             };
-            Engine::new(config)
+            Arc::new(Engine::new(config))
         };
         Self {
             engines: (0..count).map(engine).collect(),
