@@ -175,7 +175,8 @@ section! {
 section! {
     /// What is reserved before a piece of work begins, and settled when it has ended.
     pub(crate) struct ReservationsTable(Table "reservations") {
-        /// The longest that a reservation lasts, extensions included.
+        /// The longest that a reservation lasts, extensions included. A request that the proxy or
+        /// a layer holds is cut off then.
         max_hold: Duration = "10min" where "1s"..="1day";
     }
 }

@@ -25,11 +25,15 @@ pub(super) struct Hold {
 }
 
 impl Hold {
-    pub(super) const fn new(
-        guard: Box<ReservationGuard>,
+    pub(super) fn new(
+        mut guard: Box<ReservationGuard>,
         hang_up: Option<HangUp>,
         spending: Option<Box<RequestCosts>>,
     ) -> Self {
+        // Costs that are read know by themselves whether the application got the request.
+        if spending.is_none() {
+            guard.begin();
+        }
         Self {
             guard,
             hang_up,

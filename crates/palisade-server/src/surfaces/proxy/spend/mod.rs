@@ -105,13 +105,12 @@ impl RequestCosts {
     pub(super) fn end(&self, guard: &mut ReservationGuard) {
         let result = self.result();
         match result {
-            SpendResult::Released => guard.set_unused(),
-            SpendResult::Unseen => {}
+            SpendResult::Released => {}
+            SpendResult::Unseen => guard.begin(),
             SpendResult::Seen | SpendResult::Failed => {
-                if let Ok(costs) = self.used()
-                    && guard.set_used(costs).is_err()
-                {
-                    tracing::debug!("a request is settled by its estimate");
+                let used = self.used().map(|costs| guard.set_used(costs));
+                if !matches!(used, Ok(Ok(()))) {
+                    guard.begin();
                 }
             }
         }
