@@ -68,7 +68,7 @@ pub use ports::{
 
 pub use reservations::{
     ExtendAnswer, HOLD_DEFAULT, Held, Hold, ReservationError, ReservationFigures, ReservationGuard,
-    ReserveAnswer, Settlement, TookTooLong,
+    ReserveAnswer, Settlement, SpendResult, TookTooLong,
 };
 pub use thresholds::ReachedThreshold;
 

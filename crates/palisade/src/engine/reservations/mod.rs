@@ -53,7 +53,7 @@ pub use guard::{ReservationGuard, TookTooLong};
 pub(super) use queue::Queues;
 pub(super) use register::Register;
 pub(super) use retry::Retries;
-pub use tally::ReservationFigures;
+pub use tally::{ReservationFigures, SpendResult};
 
 /// Time after its end within which a reservation may still be settled, and for which its fate is
 /// kept.
