@@ -17,12 +17,12 @@ mod bounds;
 mod concurrency;
 #[path = "engine_budgets/failures.rs"]
 mod failures;
+#[path = "engine_budgets/guards.rs"]
+mod guards;
 #[path = "engine_budgets/overdraft.rs"]
 mod overdraft;
 #[path = "engine_budgets/queue.rs"]
 mod queue;
-#[path = "engine_budgets/guards.rs"]
-mod guards;
 #[path = "engine_budgets/settling.rs"]
 mod settling;
 #[path = "engine_budgets/thresholds.rs"]
