@@ -11,41 +11,41 @@ use super::super::Engine;
 use super::explain_call::CalledBucket;
 use super::{BlockView, BucketView, LookedUp};
 
-/// What stands against the subject, and what does not.
+/// Explanation of the decision that a subject would get now.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Explained))]
 pub struct Explanation {
-    /// What the strictest finding asks for.
+    /// Outcome of the strictest finding.
     pub decision: &'static str,
-    /// The strictest first.
+    /// Findings, the strictest first.
     pub findings: Vec<Finding>,
-    /// The spellings of the account that were looked up.
+    /// Spellings of the account that were looked up.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub looked_up: Vec<LookedUp>,
 }
 
-/// One finding.
+/// One block or limit that concerns the subject.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Finding {
-    /// What it asks for.
+    /// Outcome of this finding alone.
     pub decision: &'static str,
-    /// The rule.
+    /// Id of the rule.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rule: Option<&'static str>,
-    /// For people.
+    /// The finding in words.
     pub words: String,
-    /// Level of a block.
+    /// Ladder level of a block.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub level: Option<Level>,
     /// Whole seconds to wait.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retry_after: Option<u64>,
-    /// The command that ends it before its time.
+    /// Command with which an operator ends the refusal early.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub help: Option<String>,
-    /// The bucket that it is about, of a call of Envoy.
+    /// The bucket that the finding is about; only for a call of Envoy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bucket: Option<CalledBucket>,
     #[serde(skip)]
