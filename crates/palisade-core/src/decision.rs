@@ -112,7 +112,7 @@ impl Level {
     }
 }
 
-/// How a decision was reached. Every answer carries its mode.
+/// Mode in which a decision was reached. Every answer carries it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]

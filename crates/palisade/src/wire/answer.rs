@@ -22,7 +22,7 @@ pub struct Answer<'a> {
     /// Whole seconds to wait; null if there is nothing to wait for.
     #[cfg_attr(feature = "openapi", schema(required = true))]
     pub retry_after: Option<u64>,
-    /// How the decision was reached; `normal` if the store answered.
+    /// Mode in which the decision was reached; `normal` if the store answered.
     #[cfg_attr(feature = "openapi", schema(value_type = palisade_core::decision::Mode))]
     pub mode: &'static str,
     /// The rule that decided; null if the request is allowed.
