@@ -112,10 +112,14 @@ impl Charged {
         let found = charges.iter().zip(&self.readings).enumerate();
         found
             .filter(|(_, found)| has_taken(*found))
-            .map(|(position, (charge, _))| Taken {
-                charge: charge.clone(),
+            .map(|(position, (charge, reading))| Taken {
+                charge: Charge {
+                    cost: charge.returnable(reading),
+                    ..charge.clone()
+                },
                 at: self.judged_at(position),
             })
+            .filter(|taken| taken.charge.cost > 0)
             .collect()
     }
 }

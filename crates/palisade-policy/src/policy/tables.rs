@@ -120,6 +120,10 @@ section! {
         accuracy: Accuracy = "exact";
         /// Whether the limit only reports and never denies.
         shadow: bool = "false";
+        /// Whether it may be overdrawn: `true` admits while anything is left and charges the whole
+        /// cost, below zero if need be. `always` charges even what is refused, by it or another
+        /// limit: for reports of work that is done.
+        overdraft: Overdraft = "false";
         /// Behaviour while the store is unavailable. `open-bounded` is an error for a limit of an
         /// authentication class.
         failure formerly "on_store_failure": OnStoreFailure = "fallback";
@@ -135,6 +139,11 @@ section! {
         /// Time for which a reservation holds its slot unless it is extended. Only with
         /// `concurrency`.
         hold: Option<Duration>;
+        /// Most callers of a full bucket that wait for a slot on each node, first come first
+        /// served, instead of being refused at once. 1 to 1000. Only with `concurrency` and `wait`.
+        queue: Option<NonZeroU32>;
+        /// Longest time that a caller waits in the queue: 100ms to 30s. Only with `queue`.
+        wait: Option<Duration>;
         /// Shares of the limit at which operators are told, such as `[0.8, 1.0]`: once for
         /// each bucket, share and window, over all nodes.
         warn_at: Option<Shares>;
@@ -293,6 +302,38 @@ named!(Accuracy {
     "leased" => Self::Leased,
     "local" => Self::Local,
 });
+
+/// Whether a limit may be overdrawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Overdraft {
+    /// No.
+    Never,
+    /// While anything is left.
+    WhileAnyLeft,
+    /// Also by what is refused.
+    Always,
+}
+
+impl Decode for Overdraft {
+    fn kind() -> String {
+        "`true`, `false` or `always`".into()
+    }
+
+    fn decode(node: &Node) -> Result<Self, Problems> {
+        if node.as_str() == Some("always") {
+            return Ok(Self::Always);
+        }
+        match bool::decode(node) {
+            Ok(true) => Ok(Self::WhileAnyLeft),
+            Ok(false) => Ok(Self::Never),
+            Err(_) => wrong("must be `true`, `false` or `\"always\"`"),
+        }
+    }
+
+    fn show(text: &str) -> String {
+        text.to_owned()
+    }
+}
 
 named!(OnStoreFailure {
     "closed" => Self::Closed,

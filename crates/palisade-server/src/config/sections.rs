@@ -12,7 +12,7 @@ use palisade::extract::path::{EncodedSlash, PathCase};
 use palisade::setup::SECRET_VARIABLE;
 use palisade_core::headers::HeaderFamily;
 use palisade_policy::document::schema::{Schema, Section};
-use palisade_policy::{Env, OneOrMany, section};
+use palisade_policy::{Env, OneOrMany, WebUrl, section};
 
 use super::values::{
     Address, HeaderName, HealthPath, JwtAlgorithm, LogFormat, LogLevel, PostgresUrl, SecretRef,
@@ -316,6 +316,22 @@ section! {
 }
 
 section! {
+    /// Service that gets a message when a limit reaches a threshold of its `warn_at`. Messages are
+    /// signed as in the Standard Webhooks specification.
+    pub struct WebhookTable(Table "webhook") {
+        /// URL of the service. Without one no messages are sent. Redirects are not followed.
+        url: Option<WebUrl>;
+        /// Secret that signs messages: at least 24 bytes, raw or as `whsec_` and base64.
+        secret: Option<SecretRef>;
+        /// Authority of the service's certificate, in PEM; the system's authorities if left out.
+        ca: Option<PathBuf>;
+        /// Whether the service may have an address that is not public, for example in your own
+        /// network.
+        private: bool = "false";
+    }
+}
+
+section! {
     /// Metrics.
     pub struct Metrics(Table "metrics") {
         /// Organisations whose remaining quota is exported, the busiest first.
@@ -355,6 +371,7 @@ pub fn schemas() -> Vec<Schema> {
         Repair::SCHEMA,
         Log::SCHEMA,
         Metrics::SCHEMA,
+        WebhookTable::SCHEMA,
     ];
     let policy = palisade_policy::schemas();
     service.into_iter().chain(policy).chain(rest).collect()

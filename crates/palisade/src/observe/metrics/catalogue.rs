@@ -177,9 +177,11 @@ catalogue! {
     RESERVATIONS_WAITING = Gauge "rate_limiter_reservations_waiting" []
         "Corrections of reservations that wait for the store";
     OVERDRAFT = Counter "rate_limiter_overdraft_total" ["unit"]
-        "What was used beyond what was reserved, by unit";
+        "What was charged beyond limits and reservations, by unit";
     THRESHOLDS = Counter "rate_limiter_budget_thresholds_total" ["limit", "share"]
         "Times that a bucket reached a threshold in `warn_at` of its limit";
+    WEBHOOK_EVENTS = Counter "rate_limiter_webhook_events_total" ["outcome"]
+        "Messages about thresholds that were sent to the webhook, by outcome";
     UPSTREAM_UP = Gauge "rate_limiter_upstream_up" ["instance"]
         "1 while an instance of the application behind the proxy answers, 0 from a failure until its next answer";
     UPSTREAM_FAILURES = Counter "rate_limiter_upstream_failures_total" ["instance", "reason"]

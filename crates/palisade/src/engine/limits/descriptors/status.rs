@@ -108,7 +108,7 @@ impl DescriptorStatus {
 const fn verdict(denies: bool, on_exceed: OnExceed) -> Verdict {
     match (denies, on_exceed) {
         (false, _) | (true, OnExceed::Count) => Verdict::Admitted,
-        (true, OnExceed::Deny) => Verdict::Denied,
+        (true, OnExceed::Deny | OnExceed::Overdraft) => Verdict::Denied,
         (true, OnExceed::Report) => Verdict::WouldDeny,
     }
 }
@@ -126,7 +126,7 @@ fn one(asked: Asked<'_>, plan: &DescriptorPlan<'_>, counted: &Counted) -> Descri
         let reading = readings.get(position).copied().flatten();
         let charge = charges.get(position)?;
         let status = DescriptorStatus::of(charge, reading, counted.now);
-        let is_closed = counted.is_closed && charge.on_exceed == OnExceed::Deny;
+        let is_closed = counted.is_closed && charge.on_exceed.denies();
         Some(if is_closed { status.denied() } else { status })
     };
     let status = match asked {
