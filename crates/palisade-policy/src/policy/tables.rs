@@ -18,6 +18,7 @@ use crate::document::tree::{Node, Value};
 use crate::policy::outcomes::{
     CookieName, HeaderName, LocationPatterns, LoginFlow, Neither, Outcome, UsernameSource,
 };
+use crate::policy::spend::SpendTable;
 use crate::policy::values::{MaybeZero, OneOrMany, Shares};
 use crate::{named, section};
 
@@ -192,7 +193,8 @@ section! {
 section! {
     /// Reservations: amounts that are reserved before work begins and corrected when it has ended.
     pub(crate) struct ReservationsTable(Table "reservations") {
-        /// Longest duration of a reservation, extensions included.
+        /// Longest duration of a reservation, extensions included. A request that the proxy or a
+        /// layer holds is cut off then.
         max_hold: Duration = "10min" where "1s"..="1day";
     }
 }
@@ -242,9 +244,10 @@ section! {
     }
 }
 
-pub(crate) fn schemas() -> [Schema; 9] {
+pub(crate) fn schemas() -> [Schema; 10] {
     [
         RouteTable::SCHEMA,
+        SpendTable::SCHEMA,
         ClassTable::SCHEMA,
         LimitTable::SCHEMA,
         RlsTable::SCHEMA,

@@ -14,7 +14,7 @@ use palisade_store::{Buckets, Charged, StoreError, Take};
 use serde::Serialize;
 
 use super::super::Engine;
-use super::super::limits::both_names;
+use super::super::counters::{Layer, both_names};
 use super::explain::{of_block, of_bucket};
 use super::{BlockView, Finding, LiftSubject, LookedUp, ResetSelector, ScoreView};
 
@@ -153,8 +153,8 @@ impl Engine {
 
     async fn look_at(&self, charge: &Charge<'_>) -> Result<Charged, StoreError> {
         let charges = std::slice::from_ref(charge);
-        if self.limits.is_local(charge) {
-            return self.limits.local().charge(charges, Take::Peek).await;
+        if self.counters.layer(charge) == Layer::Process {
+            return self.counters.process.charge(charges, Take::Peek).await;
         }
         self.link
             .operate(|store| both_names::charge(store, charges, Take::Peek))

@@ -16,11 +16,11 @@ pub(in crate::engine) fn charge<'a>(
     charges: &'a [Charge<'a>],
     take: Take,
 ) -> Answer<'a, Charged> {
-    match Doubled::of(store, charges) {
+    match BothNames::of(store, charges) {
         None => store.charge(charges, take),
-        Some(doubled) => Answer::later(async move {
-            let charged = store.charge(&doubled.charges, take).await?;
-            Ok(doubled.merged(charged))
+        Some(both) => Answer::later(async move {
+            let charged = store.charge(&both.charges, take).await?;
+            Ok(both.merged(charged))
         }),
     }
 }
@@ -49,26 +49,26 @@ pub(super) fn give_back<'a>(store: &'a dyn Store, taken: &'a [Taken<'a>]) -> Ans
         return store.give_back(taken);
     }
     let charges: Vec<Charge<'_>> = taken.iter().map(|taken| taken.charge.clone()).collect();
-    let Some(doubled) = Doubled::of(store, &charges) else {
+    let Some(both) = BothNames::of(store, &charges) else {
         return store.give_back(taken);
     };
-    let positions = (0..taken.len()).chain(doubled.twins.iter().copied());
+    let positions = (0..taken.len()).chain(both.twins.iter().copied());
     let instants = positions.filter_map(|position| Some(taken.get(position)?.at));
-    let all = doubled.charges.iter().cloned().zip(instants);
+    let all = both.charges.iter().cloned().zip(instants);
     let all: Vec<Taken<'_>> = all.map(|(charge, at)| Taken { charge, at }).collect();
     Answer::later(async move {
         let charged = store.give_back(&all).await?;
-        Ok(doubled.merged(charged))
+        Ok(both.merged(charged))
     })
 }
 
 /// Gives back a cost that names no charge.
 pub(super) fn refund<'a>(store: &'a dyn Store, charges: &'a [Charge<'a>]) -> Answer<'a, Charged> {
-    match Doubled::of(store, charges) {
+    match BothNames::of(store, charges) {
         None => store.refund(charges),
-        Some(doubled) => Answer::later(async move {
-            let charged = store.refund(&doubled.charges).await?;
-            Ok(doubled.merged(charged))
+        Some(both) => Answer::later(async move {
+            let charged = store.refund(&both.charges).await?;
+            Ok(both.merged(charged))
         }),
     }
 }
@@ -78,13 +78,13 @@ pub(in crate::engine) fn reset<'a>(
     store: &'a dyn Store,
     charges: &'a [Charge<'a>],
 ) -> Answer<'a, ResetDone> {
-    let Some(doubled) = Doubled::of(store, charges) else {
+    let Some(both) = BothNames::of(store, charges) else {
         return store.reset(charges);
     };
     Answer::later(async move {
-        let mut reset = store.reset(&doubled.charges).await?;
+        let mut reset = store.reset(&both.charges).await?;
         let twins = reset.done.split_off(charges.len().min(reset.done.len()));
-        for (position, is_done) in doubled.twins.iter().zip(twins) {
+        for (position, is_done) in both.twins.iter().zip(twins) {
             if let Some(done) = reset.done.get_mut(*position) {
                 *done &= is_done;
             }
@@ -97,14 +97,14 @@ fn is_rotating(charges: &[Charge<'_>]) -> bool {
     charges.iter().any(|charge| charge.previous.is_some())
 }
 
-/// The charges of a decision, and after them those under previous names.
-struct Doubled<'p> {
+/// The charges of a decision, followed by those under previous names.
+struct BothNames<'p> {
     charges: Vec<Charge<'p>>,
     /// For each of the latter the position of the charge it belongs to.
     twins: Vec<usize>,
 }
 
-impl<'p> Doubled<'p> {
+impl<'p> BothNames<'p> {
     /// `None` if no bucket has a second name.
     fn of(store: &dyn Store, charges: &[Charge<'p>]) -> Option<Self> {
         if !is_rotating(charges) {
