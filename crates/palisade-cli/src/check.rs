@@ -25,22 +25,22 @@ use super::report::{self, Report};
 /// Longest that a store or a policy source may take to answer `--connect`.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Checks a configuration and policy file: what this accepts, `serve` starts with.
+/// Checks a configuration and policy file. `serve` starts with any file that passes.
 ///
-/// Errors are printed with line, column, the line itself and a hint, all at once; the exit
-/// code is then 1. Keys without effect and risky settings are warnings. The exit code is 3 if
-/// nothing is wrong but that something asked by `--connect` does not answer.
+/// All errors are printed at once, each with its line, column and a hint; the exit code is then 1.
+/// Keys without effect and risky settings are warnings. The exit code is 3 if the only problem is a
+/// service that does not answer `--connect`.
 #[derive(Debug, Args)]
 pub(crate) struct Check {
-    /// The file
+    /// File to check
     file: PathBuf,
-    /// Take warnings for errors
+    /// Treat warnings as errors
     #[arg(long)]
     strict: bool,
-    /// The file that this one is to replace: also warn of limits that would forget what was used
+    /// File that this one is to replace: also warn of limits that would lose their counts
     #[arg(long, value_name = "FILE")]
     against: Option<PathBuf>,
-    /// Also ask the store and the policy source whether they answer
+    /// Also check that the store and the policy source answer
     #[arg(long)]
     connect: bool,
     /// Print JSON
@@ -117,7 +117,7 @@ impl Check {
                 output::error_line(&verdict);
             }
             Some(_) if !checked.unavailable.is_empty() => {
-                output::error_line(&format!("{file}: what it names does not answer"));
+                output::error_line(&format!("{file}: a service that it names does not answer"));
             }
             Some(config) => {
                 let found = match warnings {

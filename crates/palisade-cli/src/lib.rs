@@ -48,8 +48,8 @@ const WITH_FEATURES: &str = match (cfg!(feature = "mongodb"), cfg!(feature = "ot
 
 /// Rate limiting and abuse prevention.
 ///
-/// Exit codes: 0 done, 1 a negative result, 2 wrong usage or configuration,
-/// 3 something that is needed is unavailable.
+/// Exit codes: 0 success, 1 a negative result, 2 wrong usage or configuration, 3 a needed service
+/// is unavailable.
 #[derive(Debug, Parser)]
 #[command(name = "palisade", version, long_version = WITH_FEATURES, propagate_version = true)]
 struct Cli {

@@ -13,8 +13,8 @@ use serde_json::json;
 
 use super::offline;
 
-/// Brings the Postgres schema up to date, in every database that the configuration
-/// names: the store's, the policy source's, the audit's.
+/// Brings the Postgres schema up to date in every database that the configuration names: those of
+/// the store, the policy source and the audit.
 #[derive(Debug, Args)]
 pub(crate) struct Migrate {
     /// Configuration file

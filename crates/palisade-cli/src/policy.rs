@@ -20,16 +20,16 @@ use super::offline;
 use super::serve::Flags;
 use super::table::Table;
 
-/// Shows the policy in force, and where each figure of it comes from.
+/// Shows the policy in force and the origin of each setting.
 ///
-/// With `--path`: the class, limits and buckets that such a request meets. Flags of `serve`
-/// are taken too, and say what it would run with.
+/// With `--path`, shows the class, limits and buckets of such a request. Accepts the flags of
+/// `serve`, to show the policy with which it would run.
 #[derive(Debug, Args)]
 pub(crate) struct Policy {
     /// Configuration and policy file [default: the embedded policy]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// With the figures of this organisation
+    /// Show the policy with the settings of this organisation
     #[arg(long, value_name = "ORG")]
     tenant: Option<String>,
     /// Show the limits of a request to this path
@@ -38,10 +38,10 @@ pub(crate) struct Policy {
     /// Method of that request
     #[arg(long, default_value = "GET", requires = "path")]
     method: String,
-    /// Host of that request, for routes that name one
+    /// Host of that request, for routes that name hosts
     #[arg(long, requires = "path")]
     host: Option<String>,
-    /// Also the figures that nobody changed
+    /// Also show settings that have their default
     #[arg(long)]
     all: bool,
     #[command(flatten)]

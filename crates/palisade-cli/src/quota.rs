@@ -12,7 +12,7 @@ use super::operate::{
     KeyCreate, KeyList, KeyRevoke, KeyRotate, QuotaGet, QuotaList, QuotaReset, QuotaTier,
 };
 
-/// API keys and their quotas.
+/// Manages API keys and their quotas.
 #[derive(Debug, Args)]
 pub(crate) struct Quota {
     #[command(subcommand)]
@@ -32,10 +32,10 @@ enum Command {
     Tier(QuotaTier),
 }
 
-/// Prints the hash of an API key, as `[[api_key]] hash` wants it.
+/// Prints the hash of an API key, in the form of `[[api_key]] hash`.
 ///
-/// The key is read from standard input, so that it stays out of the shell's
-/// history and of the process list.
+/// The key is read from standard input, so that it appears neither in the shell's history nor in
+/// the process list.
 #[derive(Debug, Args)]
 struct Hash {
     /// Print JSON

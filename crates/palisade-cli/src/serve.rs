@@ -10,10 +10,10 @@ use palisade_server::config::{self, ConfigFile, ConfigLoader};
 use palisade_server::failure::{Ending, Failure};
 use palisade_server::serve::Plan;
 
-/// Answers decisions over HTTP, and Envoy over gRPC.
+/// Runs the service: decisions over HTTP, and over gRPC for Envoy.
 ///
-/// Without a configuration: the embedded default policy, and an embedded durable
-/// store under ./palisade-data.
+/// Without a configuration it uses the embedded default policy, and an embedded durable store in
+/// ./palisade-data.
 #[derive(Debug, Args)]
 pub(crate) struct Serve {
     /// Configuration and policy file
@@ -29,20 +29,21 @@ pub(super) struct Flags {
     /// Address of the decision API [default: 127.0.0.1:8080]
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<String>,
-    /// Address of the rate-limit service for Envoy, or unix:PATH; served where this, or a limit
-    /// with `domain`, asks for it [default: 127.0.0.1:8081]
+    /// Address of the rate-limit service for Envoy, or unix:PATH; it is served if this flag is
+    /// given or a limit has a `domain` [default: 127.0.0.1:8081]
     #[arg(long, value_name = "ADDRESS")]
     grpc: Option<String>,
     /// Address of metrics, health and administration [default: 127.0.0.1:9090]
     #[arg(long, value_name = "ADDRESS")]
     admin: Option<String>,
-    /// Also answer Redis clients (CL.THROTTLE) on this address
+    /// Address for Redis clients (CL.THROTTLE) [default: not served]
     #[arg(long, value_name = "ADDRESS")]
     resp: Option<String>,
     /// Store: memory: · embedded:DIR · redis://… · postgres://… [default: embedded:./palisade-data]
     #[arg(long, value_name = "URL")]
     store: Option<String>,
-    /// Also be a reverse proxy in front of this application; once for each instance of it
+    /// Application behind the reverse proxy; may be given several times, once for each instance
+    /// [default: no proxy]
     #[arg(long, value_name = "URL")]
     upstream: Vec<String>,
     /// Address of the reverse proxy [default: 127.0.0.1:8000]

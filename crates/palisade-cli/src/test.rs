@@ -14,10 +14,10 @@ use serde_json::{Value, json};
 
 use super::offline;
 
-/// Runs policy test cases and prints where an answer differs.
+/// Runs policy test cases and prints the answers that differ.
 ///
-/// Each file is one story on a virtual clock, with counters of its own. The exit
-/// code is 1 if any answer differs.
+/// Each file runs on a virtual clock with counters of its own. The exit code is 1 if any answer
+/// differs.
 #[derive(Debug, Args)]
 pub(crate) struct Test {
     /// Files of JSON lines

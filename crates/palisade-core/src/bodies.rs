@@ -28,17 +28,17 @@ impl Default for Urls {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Refused))]
 pub struct Body<'a> {
-    /// Machine-readable error.
+    /// Machine-readable cause of the refusal.
     #[cfg_attr(feature = "openapi", schema(value_type = crate::decision::ErrorCode))]
     pub error: &'static str,
-    /// For people.
+    /// Message for people.
     pub message: &'static str,
-    /// Machine-readable cause, in the error model of the organisation.
+    /// Machine-readable cause in dotted form, for example `throttling.rate_limit_exceeded`.
     pub code: &'static str,
-    /// What kind of problem it is (RFC 9457), where the IETF draft has a kind for it.
+    /// Problem type (RFC 9457), if the IETF RateLimit draft registers one for this refusal.
     #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
     pub problem: Option<&'static str>,
-    /// The limits that the request went over, by the names they have in headers.
+    /// Names of the limits that the request exceeded, as in the RateLimit headers.
     #[serde(rename = "violated-policies", skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<Vec<String>>))]
     pub violated_policies: Option<Vec<std::sync::Arc<str>>>,
@@ -46,30 +46,30 @@ pub struct Body<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(minimum = 1))]
     pub retry_after: Option<u64>,
-    /// Limit of the user's operation or of the API key's month.
+    /// Size of the user's limit, or monthly quota of the API key.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quota_limit: Option<u64>,
-    /// Used of it.
+    /// Used part of `quota_limit`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quota_used: Option<u64>,
-    /// Left of it.
+    /// Remaining part of `quota_limit`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quota_remaining: Option<u64>,
-    /// When it is whole again, Unix seconds.
+    /// Unix time in seconds at which all of `quota_limit` is available again.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quota_reset: Option<u64>,
-    /// Where to upgrade.
+    /// URL at which a plan can be upgraded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub upgrade_url: Option<&'a str>,
-    /// Where to find help.
+    /// URL of a page with help.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub support_url: Option<&'a str>,
-    /// A challenge to offer.
+    /// Challenge to offer to the client.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub challenge: Option<Challenge>,
     /// The request's id.
     pub request_id: &'a str,
-    /// When it was decided, RFC 3339.
+    /// Time of the decision, RFC 3339.
     #[cfg_attr(feature = "openapi", schema(format = DateTime))]
     pub timestamp: String,
 }

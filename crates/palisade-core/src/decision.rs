@@ -10,18 +10,18 @@ use crate::policy::QuotaUnit;
 use crate::rule::Rule;
 use crate::time::{MINUTE, Micros, SECOND};
 
-/// What the caller is to do.
+/// Outcome of a decision: what the caller should do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
-    /// Go on.
+    /// Let the request pass.
     Allow,
-    /// Do not verify now; answer 429 or offer a challenge.
+    /// Do not verify the credential now: answer 429 or offer a challenge.
     SoftBlock,
-    /// A limit, a quota or the lockout refuses.
+    /// Refuse: a limit, a quota or the lockout denies.
     Deny,
-    /// Refuse.
+    /// Refuse: the guard blocks, and no challenge frees from it.
     HardBlock,
 }
 
@@ -112,7 +112,7 @@ impl Level {
     }
 }
 
-/// In which mode the answer was found. Every answer says it.
+/// Mode in which a decision was reached. Every answer carries it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
@@ -150,8 +150,9 @@ impl Mode {
     }
 }
 
-/// Which key of the guard a reason speaks of. On the wire the first five keep the
-/// codes that the rules use, `K1` to `K5`.
+/// Key of the guard. `K1` is the address prefix, `K2` prefix and user agent, `K3` prefix and
+/// device, `K4` the account, `K5` account and device, `device` the device everywhere, and `lockout`
+/// user name and prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub enum KeyKind {
@@ -194,67 +195,68 @@ impl KeyKind {
     }
 }
 
-/// One candidate of a decision: which rule said what, and about which key.
+/// One reason of a decision: a rule, and the outcome that it asks for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = DecisionReason))]
 pub struct Reason {
-    /// The rule.
+    /// Id of the rule.
     pub rule: Rule,
-    /// The guard key it is about; absent for limits.
+    /// Guard key that the rule is about; absent for limits.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<KeyKind>,
-    /// The limit it is about; absent for the guard.
+    /// Name of the limit that the rule is about; absent for the guard.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub limit: Option<Arc<str>>,
-    /// What it asks for.
+    /// Outcome that the rule asks for.
     pub decision: Outcome,
-    /// On which level.
+    /// Ladder level of the block; null if the reason is not a block.
     #[cfg_attr(feature = "openapi", schema(required = true))]
     pub level: Option<Level>,
-    /// For how many whole seconds.
+    /// Whole seconds to wait; null if there is nothing to wait for.
     #[cfg_attr(feature = "openapi", schema(required = true))]
     pub retry_after: Option<u64>,
 }
 
-/// What stands between a caller and more: one bucket as it was read.
+/// State of one bucket: its limit, the units left, and when it resets.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Reading))]
 pub struct LimitReading {
     /// The limit's name in the policy.
     #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub name: Arc<str>,
-    /// What it counts by: `ip`, `user`, `org`, `token`, `client`, `api_key`, `global`, `shared`.
+    /// Fact that the limit counts by: `ip`, `user`, `org`, `token`, `client`, `api_key`, `global`
+    /// or `shared`.
     pub scope: &'static str,
     /// The request's class.
     #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub class: Arc<str>,
-    /// The limit.
+    /// Size of the limit, in units.
     pub limit: u64,
-    /// What is left now.
+    /// Units left now.
     pub remaining: u64,
-    /// When the whole limit is free again, Unix seconds rounded up.
+    /// Unix time in seconds, rounded up, at which the whole limit is available again.
     pub reset: u64,
-    /// Seconds until this request would fit; absent if it fits now.
+    /// Seconds until this request would fit; null if it fits now.
     #[cfg_attr(feature = "openapi", schema(required = true))]
     pub retry_after: Option<u64>,
     /// Window in seconds, rounded up; for header parameters.
     #[serde(skip)]
     pub window_seconds: u64,
-    /// What its numbers count, if it is a unit of the policy's own.
+    /// Unit of the numbers, if the policy defines it; absent for requests and bytes.
     #[serde(skip_serializing_if = "QuotaUnit::is_usual")]
     #[cfg_attr(feature = "openapi", schema(value_type = String, required = false))]
     pub unit: QuotaUnit,
     /// The bucket's digest; header parameters show a digest of it.
     #[serde(skip)]
     pub partition: Digest,
-    /// It only reports (shadow): it never denies.
+    /// True for a limit in shadow mode: it reports and never denies.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     #[cfg_attr(feature = "openapi", schema(required = false))]
     pub shadow: bool,
 }
 
-/// Machine-readable `error` of the answer and of the body.
+/// Machine-readable cause of a refusal, in the answer and in the client's body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
@@ -341,7 +343,7 @@ impl ErrorCode {
     }
 }
 
-/// A challenge that the host should put before the next attempt (A-CAPTCHA).
+/// Challenge that the application should require before the next attempt (A-CAPTCHA).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
@@ -353,12 +355,12 @@ pub enum Challenge {
     OutOfBand,
 }
 
-/// What an answer says of the lockout besides its decision.
+/// Note of an answer about the lockout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum LockoutNote {
-    /// The attempt came without a `username`: no lockout counts it.
+    /// The attempt had no `username`, so that no lockout counts it.
     NotAsked,
 }
 
@@ -455,7 +457,7 @@ pub struct ThresholdWarning {
     /// The limit's name.
     #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub limit: Arc<str>,
-    /// The highest share in `warn_at` that is used, for example 0.8.
+    /// Highest threshold of `warn_at` that is reached, as a share of the limit, for example 0.8.
     #[serde(serialize_with = "as_fraction", rename = "share")]
     #[cfg_attr(feature = "openapi", schema(value_type = f64))]
     pub share_permille: u16,
@@ -466,11 +468,11 @@ fn as_fraction<S: serde::Serializer>(permille: &u16, serializer: S) -> Result<S:
     serializer.serialize_f64(f64::from(*permille) / 1000.0)
 }
 
-/// What a flow of the guard would have answered if it were not in shadow mode.
+/// Answer that a flow of the guard in shadow mode would have given if it were enforced.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ShadowAnswer {
-    /// What to do.
+    /// Outcome of the decision.
     pub decision: Outcome,
     /// Ladder level of a block.
     pub level: Option<Level>,
@@ -478,12 +480,12 @@ pub struct ShadowAnswer {
     pub retry_after: Option<u64>,
     /// The rule that would have decided.
     pub rule: Option<Rule>,
-    /// Every candidate.
+    /// All reasons that the decision was chosen from.
     pub reasons: Vec<Reason>,
-    /// Progressive delay.
+    /// Progressive delay in milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delay_ms: Option<u32>,
-    /// Challenge to offer.
+    /// Challenge to offer to the client.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub challenge: Option<Challenge>,
 }

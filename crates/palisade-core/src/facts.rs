@@ -123,7 +123,7 @@ pub struct ClientFacts {
     pub kind: Option<ClientType>,
 }
 
-/// What asks to be let through.
+/// Kind of subject: an HTTP request or a background job.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub enum RequestKind {
@@ -137,10 +137,10 @@ pub enum RequestKind {
     Job,
 }
 
-/// Which layers of L-ORDER a check is about (L-LAYERS).
+/// Layers of L-ORDER that a check evaluates (L-LAYERS).
 ///
-/// A caller that checks before and after it has authenticated somebody asks for `Edge`
-/// and then for `Identity`, with what it knows by then: no bucket is charged by both.
+/// A caller that checks before and after authentication asks for `edge` first and for `identity`
+/// second. No bucket is charged by both.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
@@ -342,7 +342,8 @@ impl fmt::Debug for RequestFacts {
     }
 }
 
-/// Strength with which a fingerprint identifies a device.
+/// Strength with which a fingerprint identifies a device: derived from headers (`low`), assisted by
+/// the client (`medium`) or bound to a session (`high`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]

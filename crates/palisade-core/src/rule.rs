@@ -2,7 +2,7 @@
 
 use serde::{Serialize, Serializer};
 
-/// Which rule produced a decision or a reason.
+/// Id of a rule that produced a decision or a reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[cfg_attr(
     feature = "openapi",

@@ -10,19 +10,19 @@ use palisade_server::failure::{Ending, Failure};
 use palisade_server::load::{self, Load};
 use palisade_server::output;
 
-/// Measures decisions per second, latency, and whether one too many was admitted.
+/// Measures decisions per second and latency, and checks that no request too many was admitted.
 ///
-/// Without `--target` the engine runs in this process on `--store`. With it, running
-/// services are asked over HTTP; what they admitted is compared with `--limit`, if it is
-/// given. Figures are only comparable within one run on one machine. Ends with 1 if one too
+/// Without `--target`, the engine runs in this process on `--store`. With it, running services are
+/// asked over HTTP, and the number of admitted requests is compared with `--limit`, if given.
+/// Numbers are only comparable within one run on one machine. The exit code is 1 if a request too
 /// many was admitted or a request failed.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Bench {
     /// Store to measure: memory:, embedded:DIR, redis://…, postgres://…
     #[arg(long, value_name = "URL", default_value = "memory:")]
     store: String,
-    /// Services to measure over HTTP instead, for example 127.0.0.1:8080; nodes of one store
-    /// with commas between them
+    /// Services to measure over HTTP instead, for example 127.0.0.1:8080; nodes that share a store,
+    /// separated by commas
     #[arg(
         long,
         value_name = "ADDRESS",
@@ -33,17 +33,17 @@ pub(crate) struct Bench {
     /// File with the service's caller token [default: the variable `PALISADE_CALLER_TOKEN`]
     #[arg(long, value_name = "FILE", requires = "target")]
     token_file: Option<PathBuf>,
-    /// Distinct callers
+    /// Number of distinct callers
     #[arg(long, default_value_t = 100_000)]
     keys: u32,
     /// Requests that each caller may make, in a window that is longer than the run; with
-    /// `--target` the figure of the service's policy [default: 1000000, with `--target` none]
+    /// `--target`, the limit in the service's policy [default: 1000000, with `--target` none]
     #[arg(long)]
     limit: Option<u32>,
-    /// Requests under way at once (connections over HTTP)
+    /// Concurrent requests (connections over HTTP)
     #[arg(long, default_value_t = 64)]
     concurrency: u32,
-    /// Threads
+    /// Number of threads
     #[arg(long, default_value_t = 2)]
     threads: usize,
     /// Seconds to run

@@ -27,9 +27,9 @@ pub(crate) struct Candidate {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Shows how the candidate would have decided since it was put there.
+    /// Shows how the candidate's decisions compare with the live ones since it was put in place.
     ///
-    /// The exit code is 1 if there is none.
+    /// The exit code is 1 if there is no candidate.
     Status(Status),
     Promote(promote::Promote),
 }

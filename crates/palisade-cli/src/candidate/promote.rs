@@ -21,9 +21,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// Makes the candidate the live policy, and the live policy the candidate.
 ///
-/// Shows what would change and asks first. The two files then change places in one step:
-/// promoting again takes it back. Settings of the service stay as they are; what the
-/// candidate's file lacks of them is added to it. The exit code is 1 if the answer is no.
+/// Shows the changes and asks first. The two files are then swapped in one step, and promoting
+/// again swaps them back. Settings of the service stay as they are; those that the candidate's file
+/// lacks are added to it. The exit code is 1 if the answer is no.
 #[derive(Debug, Args)]
 pub(super) struct Promote {
     /// Configuration and policy file of the running server
@@ -74,7 +74,7 @@ impl Promote {
         }
         if !io::stdin().is_terminal() {
             return Err(Failure::usage(
-                "nobody can be asked whether to promote",
+                "standard input is no terminal, so that nobody can confirm the promotion",
                 "look at `palisade candidate status`, then pass `--yes`",
             ));
         }
@@ -116,7 +116,7 @@ impl Promote {
             return;
         }
         output::line(&format!(
-            "promoted: `{live}` is what `{next}` was, and the policy before it is the candidate now"
+            "promoted: `{live}` now holds the candidate's policy, and `{next}` the previous one"
         ));
         if !taken_over {
             output::error_line(

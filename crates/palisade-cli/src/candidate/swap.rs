@@ -73,7 +73,7 @@ fn with_tables(mut text: String, tables: &Table) -> String {
 pub(super) fn exchange(live: &Path, candidate: &Path, text: &str) -> Result<(), Failure> {
     let failed = |error: io::Error| {
         Failure::unavailable(
-            format!("the files cannot change places: {error}"),
+            format!("the files cannot be swapped: {error}"),
             "both must be on one file system, in folders that this user may write",
         )
     };

@@ -59,7 +59,7 @@ pub(super) fn permissions(config: &Config, found: &mut Findings) {
 fn data(directory: &Path, found: &mut Findings) {
     let shown = directory.display();
     let Ok(meta) = std::fs::metadata(directory) else {
-        let message = format!("the data directory `{shown}` is not there yet");
+        let message = format!("the data directory `{shown}` does not exist yet");
         found.add(
             "permissions",
             Weight::Note,
@@ -118,7 +118,7 @@ fn audit(file: &Path, found: &mut Findings) {
         .parent()
         .filter(|folder| !folder.as_os_str().is_empty());
     if folder.is_some_and(|folder| !folder.is_dir()) {
-        let message = format!("`audit.file`: the folder of `{shown}` is not there");
+        let message = format!("`audit.file`: the folder of `{shown}` does not exist");
         found.add(
             "permissions",
             Weight::Error,

@@ -22,21 +22,22 @@ use super::offline;
 use super::operate::Server;
 use finding::{Findings, Weight};
 
-/// Looks for what is wrong, or soon will be, and says what to do about it.
+/// Looks for present and coming problems, and says what to do about each.
 ///
-/// The configuration, the permissions of data and secrets, the store (reachable, writable, its
-/// clock), and of the running server: its dependencies, limits that nothing met in the last
-/// hour, keys near their bounds. Ends with 1 if something was found.
+/// Examines the configuration, the permissions of data and secrets, and the store (reachable,
+/// writable, its clock). Of a running server it examines the dependencies, limits that no request
+/// met in the last hour, and bounds that are nearly reached. The exit code is 1 if there is a
+/// finding.
 #[derive(Debug, Args)]
 pub(crate) struct Doctor {
     /// Configuration file of the server
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// The server's store, if a flag named it [default: as configured]
+    /// The server's store, if `serve` got it as a flag [default: as configured]
     #[arg(long, value_name = "URL")]
     store: Option<String>,
-    /// A login route: one attempt that cannot succeed is sent through the proxy, and how its outcome
-    /// was read is said
+    /// Path of a login route: sends one attempt that cannot succeed through the proxy, and shows
+    /// which outcome the proxy read
     #[arg(long, value_name = "PATH")]
     login: Option<String>,
     /// The proxy's address for `--login` [default: as configured]

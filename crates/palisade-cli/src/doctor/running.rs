@@ -33,7 +33,7 @@ pub(super) fn examine(server: &Server, config: Option<(&Config, &Env)>, found: &
         }
         Err(failure) => {
             let message = format!(
-                "{}: what only it knows was not looked at",
+                "{}: checks that need the running server were skipped",
                 failure.message()
             );
             found.add("server", Weight::Warning, message, failure.hint());

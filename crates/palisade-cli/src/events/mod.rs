@@ -23,15 +23,15 @@ pub(super) use format::{Format, Names};
 /// Most wrong lines that are named.
 const NAMED_MAX: usize = 10;
 
-/// Which recording to read.
+/// The recording to read.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Recording {
-    /// The file, plain or gzip; `-` is standard input
+    /// File of the recording, plain or gzip; `-` is standard input
     #[arg(value_name = "EVENTS")]
     pub(super) events: PathBuf,
-    /// Format of the recording: `jsonl` as `palisade test` reads them, `combined` (or `common`),
-    /// `envoy` (JSON access log), `audit` (our own), or a pattern as nginx's `log_format` has it,
-    /// for example '$remote_addr [$time_iso8601] "$request"'
+    /// Format of the recording: `jsonl` (as for `palisade test`), `combined` or `common`, `envoy`
+    /// (JSON access log), `audit` (Palisade's own), or a pattern in the form of nginx's
+    /// `log_format`, for example '$remote_addr [$time_iso8601] "$request"'
     #[arg(long, default_value = "auto", value_name = "FORMAT")]
     pub(super) format: Format,
 }

@@ -35,9 +35,8 @@ const FILES_MAX: usize = 1_000;
 
 /// Turns another project's configuration into a policy file.
 ///
-/// The policy goes to standard output or `--out`, with the comments of the original where
-/// they stood. What means something else here stands at each limit, at the end of the file
-/// and on standard error.
+/// The policy goes to standard output or to `--out`, and keeps the comments of the original.
+/// Differences in meaning are noted at each limit, at the end of the file and on standard error.
 #[derive(Debug, Args)]
 pub(crate) struct Import {
     #[command(subcommand)]
@@ -64,7 +63,7 @@ enum Source {
         /// Keep fixed windows instead of sliding ones
         #[arg(long)]
         keep_windows: bool,
-        /// The keys of the descriptor that Envoy sends, in its order
+        /// Keys of the descriptor that Envoy sends, in the same order
         #[arg(long, value_name = "KEYS", value_delimiter = ',')]
         entries: Vec<String>,
         #[command(flatten)]
@@ -79,16 +78,16 @@ enum Source {
     },
 }
 
-/// Where it goes.
+/// Destination of the policy and its cases.
 #[derive(Debug, Args)]
 struct To {
-    /// Where to write the policy; a file that is there is left alone
+    /// File for the policy; an existing file is never overwritten
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// Where to write cases that show each limit deny, for `palisade test`
+    /// File for cases that show each limit deny, for `palisade test`
     #[arg(long, value_name = "FILE")]
     cases: Option<PathBuf>,
-    /// Leave out what has no counterpart here, and say so, instead of refusing
+    /// Leave out settings without a counterpart here, and name them, instead of failing
     #[arg(long)]
     skip_unsupported: bool,
     /// Print JSON
@@ -199,7 +198,7 @@ fn check(policy: &str) -> Result<(), Failure> {
     let path = Path::new("the imported policy");
     let read = load_text(path, policy, &Env::default(), &Overrides::default());
     read.map(drop).map_err(|errors| {
-        let message = format!("what was made of it is no valid policy\n{errors}");
+        let message = format!("the resulting policy is not valid\n{errors}");
         Failure::usage(message, "change what the lines name in the original")
     })
 }

@@ -9,13 +9,13 @@ use serde_json::json;
 use palisade_server::failure::{Ending, Failure};
 use palisade_server::output;
 
-/// Writes a commented policy file to start from, and says what to run next.
+/// Writes a commented policy file to start from, and names the next command.
 #[derive(Debug, Args)]
 pub(crate) struct Init {
     /// Purpose of the policy [default: the decision API, asked by a backend]
     #[arg(long = "for", value_enum, value_name = "USE")]
     purpose: Option<Purpose>,
-    /// Where to write it; a file that is there is left alone
+    /// File to write; an existing file is never overwritten
     #[arg(long, value_name = "FILE", default_value = "policy.toml")]
     file: PathBuf,
     /// Print JSON

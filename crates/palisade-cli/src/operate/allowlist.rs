@@ -10,7 +10,7 @@ use super::Server;
 
 const PATH: &str = "/admin/rate-limit/allowlist";
 
-/// Lets an address, a network or a user pass the limits.
+/// Lists and changes the addresses, networks and users that pass the limits.
 #[derive(Debug, Args)]
 pub(crate) struct Allowlist {
     #[command(subcommand)]
@@ -19,7 +19,7 @@ pub(crate) struct Allowlist {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Entries, by digest
+    /// Lists entries, by digest
     List(Server),
     /// Adds an entry
     Add(Add),
@@ -49,15 +49,15 @@ impl Kind {
 struct Add {
     /// Kind of the identifier
     kind: Kind,
-    /// Address, network or user
+    /// The address, network or user id
     identifier: String,
-    /// The organisation a user belongs to [default: any]
+    /// Organisation that the user belongs to [default: any]
     #[arg(long)]
     org: Option<String>,
-    /// Why
+    /// Reason for the entry
     #[arg(long)]
     reason: String,
-    /// Until when, RFC 3339 [default: until it is removed]
+    /// End of the entry, RFC 3339 [default: until it is removed]
     #[arg(long, value_name = "TIME")]
     expires_at: Option<String>,
     #[command(flatten)]
@@ -68,9 +68,9 @@ struct Add {
 struct Remove {
     /// Kind of the identifier
     kind: Kind,
-    /// Address, network or user
+    /// The address, network or user id
     identifier: String,
-    /// The organisation that the entry names, if it does
+    /// Organisation of the entry, if it has one
     #[arg(long)]
     org: Option<String>,
     #[command(flatten)]

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use super::super::table::Table;
 use super::{Server, looked_up};
 
-/// Lists what the guard and the lockout block now, and lifts blocks.
+/// Lists and lifts blocks of the guard and the lockout.
 #[derive(Debug, Args)]
 pub(crate) struct Blocks {
     #[command(subcommand)]
@@ -17,38 +17,39 @@ pub(crate) struct Blocks {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Blocks that run now
+    /// Lists active blocks
     List(Server),
-    /// Ends the blocks of an account, an address or a listed record
+    /// Lifts the blocks of an account, an address or a listed record
     Lift(Lift),
 }
 
 #[derive(Debug, Args)]
 struct Lift {
-    /// The record, as listed: account-login, network-otp, lockout …
+    /// Kind of the record, as listed: account-login, network-otp, lockout …
     #[arg(requires = "id", conflicts_with_all = ["account", "ip", "username"])]
     record: Option<String>,
-    /// The record's digest, as listed
+    /// Digest of the record, as listed
     id: Option<String>,
-    /// Only the block on this key: K1 to K5, device
+    /// Lift only the block on this key: K1 to K5, device
     #[arg(long, requires = "record")]
     key: Option<String>,
-    /// And only of this device or user agent, as listed
+    /// Lift only the block on this device or user agent, as listed
     #[arg(long, requires = "key")]
     member: Option<String>,
-    /// Instead of a record: an account, as typed or as the host knows it
+    /// Account, instead of a record, as typed or as the application knows it
     #[arg(long)]
     account: Option<String>,
-    /// An address; beside --username where the name was typed, beside --account its lockout there too
+    /// Address; with --username the one from which the name was typed, with --account its lockout
+    /// at that address is lifted, too
     #[arg(long)]
     ip: Option<String>,
-    /// A name or email as it was typed at --ip: its lockout
+    /// Name or email as typed from --ip: lifts its lockout
     #[arg(long, requires = "ip")]
     username: Option<String>,
-    /// Forget the score too: the next failure is a first one
+    /// Also clear the score, so that the next failure counts as the first
     #[arg(long)]
     score: bool,
-    /// Why; kept in the audit log
+    /// Reason, recorded in the audit
     #[arg(long)]
     reason: String,
     #[command(flatten)]

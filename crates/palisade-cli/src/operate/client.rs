@@ -29,17 +29,17 @@ const TOKEN_VARIABLE: &str = "PALISADE_ADMIN_TOKEN";
 /// Largest answer that is read.
 const ANSWER_BYTES_MAX: usize = 16 * 1024 * 1024;
 
-/// Which server to ask, and how to print what it says.
+/// The server to ask, and the form of the output.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Server {
     /// Admin address of the running server; https://HOST:PORT if it speaks TLS [default:
     /// 127.0.0.1:9090]
     #[arg(long, value_name = "ADDRESS")]
     admin: Option<String>,
-    /// Authority of its certificate, in PEM [default: the system's]
+    /// Authority of the server's certificate, in PEM [default: the system's]
     #[arg(long, value_name = "FILE")]
     ca: Option<PathBuf>,
-    /// Certificate to show it, in PEM
+    /// Client certificate to present to the server, in PEM
     #[arg(long, value_name = "FILE", requires = "cert_key")]
     cert: Option<PathBuf>,
     /// Private key of `--cert`, in PEM

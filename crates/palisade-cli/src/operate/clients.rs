@@ -10,7 +10,7 @@ use super::{Server, with_query};
 
 const PATH: &str = "/admin/rate-limit/clients";
 
-/// OAuth clients of a running server.
+/// Registers, removes and lists OAuth clients of a running server.
 #[derive(Debug, Args)]
 pub(crate) struct Client {
     #[command(subcommand)]
@@ -34,24 +34,24 @@ enum ClientKind {
 /// Registers an OAuth client, on every node within a second.
 #[derive(Debug, Args)]
 struct ClientAdd {
-    /// Its `client_id`
+    /// The client's `client_id`
     id: String,
-    /// Whether it can keep a secret
+    /// Whether the client can keep a secret
     #[arg(long = "type", value_enum)]
     kind: ClientKind,
-    /// Why; kept in the audit log
+    /// Reason, recorded in the audit
     #[arg(long)]
     reason: Option<String>,
     #[command(flatten)]
     server: Server,
 }
 
-/// Removes an OAuth client that was added this way.
+/// Removes an OAuth client that was registered with `add`.
 #[derive(Debug, Args)]
 struct ClientRemove {
-    /// Its `client_id`
+    /// The client's `client_id`
     id: String,
-    /// Why; kept in the audit log
+    /// Reason, recorded in the audit
     #[arg(long)]
     reason: Option<String>,
     #[command(flatten)]
@@ -61,7 +61,7 @@ struct ClientRemove {
 /// Lists OAuth clients and where each is registered.
 #[derive(Debug, Args)]
 struct ClientList {
-    /// Go on after this client, as the page before named it
+    /// Continue after this client, which the previous page printed
     #[arg(long, value_name = "ID")]
     after: Option<String>,
     #[command(flatten)]

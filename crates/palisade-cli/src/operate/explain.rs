@@ -7,16 +7,16 @@ use serde_json::{Map, Value, json};
 
 use super::{Server, looked_up};
 
-/// Says why a subject is blocked or throttled now, in words, with rule ids.
+/// Explains why a subject is blocked or throttled now, with rule ids.
 ///
-/// Nothing is counted. With `--account` or `--username` the guard is asked, with
-/// `--path` the limits of requests, with `--domain` those of Envoy's descriptors.
+/// Nothing is counted. `--account` and `--username` ask the guard, `--path` asks the limits of
+/// requests, and `--domain` those of Envoy's descriptors.
 #[derive(Debug, Args)]
 pub(crate) struct Explain {
-    /// Client address; with `--account` alone blocks of addresses and lockouts are not looked up
+    /// Client address; without it, blocks of addresses and lockouts are not looked up
     #[arg(long, required_unless_present_any = ["domain", "account"])]
     ip: Option<String>,
-    /// Account of a login, as typed or as the host knows it
+    /// Account of a login, as typed or as the application knows it
     #[arg(long)]
     account: Option<String>,
     /// Name or email, for the lockout at `--ip`
@@ -46,8 +46,8 @@ pub(crate) struct Explain {
     /// Domain of a call of Envoy
     #[arg(long, requires = "descriptor", conflicts_with_all = ["ip", "account", "username", "path"])]
     domain: Option<String>,
-    /// Descriptor of the call, its entries separated by commas; once for each descriptor. With
-    /// commas in a value: a JSON list, `[{"key":"K","value":"V"}]`
+    /// Descriptor of the call, with its entries separated by commas; may be given several times. If
+    /// a value contains commas: a JSON list, `[{"key":"K","value":"V"}]`
     #[arg(long, value_name = "KEY=VALUE,…", requires = "domain")]
     descriptor: Vec<String>,
     /// Hits of the call

@@ -11,59 +11,59 @@ use super::{Server, with_query};
 
 const PATH: &str = "/admin/rate-limit/keys";
 
-/// Makes an API key and prints it, once: only its hash is kept.
+/// Creates an API key and prints its secret, once: only the hash is kept.
 #[derive(Debug, Args)]
 pub(crate) struct KeyCreate {
-    /// Name of its owner or its purpose
+    /// Name for people, such as the owner or the purpose
     #[arg(long)]
     name: String,
-    /// A tier of the policy
+    /// Name of a tier in the policy
     #[arg(long)]
     tier: String,
-    /// A scope it covers; may be given several times. None: every route
+    /// Scope that the key covers; may be given several times [default: every route]
     #[arg(long = "scope", value_name = "SCOPE")]
     scopes: Vec<String>,
-    /// Why; kept in the audit log
+    /// Reason, recorded in the audit
     #[arg(long)]
     reason: Option<String>,
     #[command(flatten)]
     server: Server,
 }
 
-/// Replaces an API key and prints the new one, once. What was used stays used.
+/// Replaces the secret of an API key and prints the new one, once. The key's use so far is kept.
 #[derive(Debug, Args)]
 pub(crate) struct KeyRotate {
-    /// The hash that names the key, as `palisade quota keys` lists it
+    /// Id of the key, as `palisade quota keys` lists it
     hash: String,
-    /// For how long the old one stays valid, in seconds; at most 30 days
+    /// Seconds for which the old secret stays valid, at most 30 days
     #[arg(long, value_name = "SECONDS", default_value_t = 86_400)]
     overlap: u64,
-    /// Why; kept in the audit log
+    /// Reason, recorded in the audit
     #[arg(long)]
     reason: Option<String>,
     #[command(flatten)]
     server: Server,
 }
 
-/// Revokes an API key, also one of the policy file or its source.
+/// Revokes an API key, whatever its origin.
 #[derive(Debug, Args)]
 pub(crate) struct KeyRevoke {
-    /// The hash that names the key, as `palisade quota keys` lists it
+    /// Id of the key, as `palisade quota keys` lists it
     hash: String,
-    /// Why; kept in the audit log
+    /// Reason, recorded in the audit
     #[arg(long)]
     reason: String,
     #[command(flatten)]
     server: Server,
 }
 
-/// Lists API keys: name, tier and where each is registered.
+/// Lists API keys with name, tier and origin.
 #[derive(Debug, Args)]
 pub(crate) struct KeyList {
-    /// Only keys whose name contains this or whose hash begins with it
+    /// Only keys whose name contains this text or whose hash begins with it
     #[arg(long)]
     search: Option<String>,
-    /// Go on after this key's hash, as the page before named it
+    /// Continue after this key's hash, which the previous page printed
     #[arg(long, value_name = "HASH")]
     after: Option<String>,
     #[command(flatten)]
@@ -75,7 +75,7 @@ fn issued(answer: &Value) -> String {
     let registration = &answer["registration"];
     let key = registration["key"].as_str().unwrap_or_default();
     let until = match registration["overlap_until"].as_str() {
-        Some(until) => format!("the key before is valid until {until}\n"),
+        Some(until) => format!("the previous secret is valid until {until}\n"),
         None => String::new(),
     };
     format!("{secret}\nnamed {key}\n{until}The key is not shown again.\n")

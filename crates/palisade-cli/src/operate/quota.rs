@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::super::table::Table;
 use super::Server;
 
-/// Shows what an API key has used this month.
+/// Shows the use of an API key this month.
 #[derive(Debug, Args)]
 pub(crate) struct QuotaGet {
     /// The key's hash, as `palisade quota hash` prints it
@@ -17,36 +17,36 @@ pub(crate) struct QuotaGet {
     server: Server,
 }
 
-/// Lists every API key's usage.
+/// Lists the use of every API key this month.
 #[derive(Debug, Args)]
 pub(crate) struct QuotaList {
-    /// Go on after this key's hash, as the page before named it
+    /// Continue after this key's hash, which the previous page printed
     #[arg(long, value_name = "HASH")]
     after: Option<String>,
     #[command(flatten)]
     server: Server,
 }
 
-/// Sets a key's usage of this month back to zero.
+/// Resets the use of an API key this month to zero.
 #[derive(Debug, Args)]
 pub(crate) struct QuotaReset {
     /// The key's hash
     hash: String,
-    /// Why; kept in the audit log
+    /// Reason, recorded in the audit
     #[arg(long)]
     reason: String,
     #[command(flatten)]
     server: Server,
 }
 
-/// Puts a key on another tier, with immediate effect.
+/// Moves an API key to another tier, with immediate effect.
 #[derive(Debug, Args)]
 pub(crate) struct QuotaTier {
     /// The key's hash
     hash: String,
-    /// A tier of the policy
+    /// Name of a tier in the policy
     tier: String,
-    /// Why; kept in the audit log
+    /// Reason, recorded in the audit
     #[arg(long)]
     reason: Option<String>,
     #[command(flatten)]

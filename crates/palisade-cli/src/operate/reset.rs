@@ -8,13 +8,13 @@ use serde_json::{Map, Value, json};
 use super::super::table::Table;
 use super::Server;
 
-/// Clears what a subject has used of its limits.
+/// Clears the buckets of a subject.
 #[derive(Debug, Args)]
 pub(crate) struct Reset {
-    /// Why; kept in the audit log
+    /// Reason, recorded in the audit
     #[arg(long)]
     reason: String,
-    /// Address
+    /// Client address
     #[arg(long)]
     ip: Option<String>,
     /// Organisation

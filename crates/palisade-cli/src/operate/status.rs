@@ -10,15 +10,15 @@ use serde_json::{Value, json};
 
 use super::Server;
 
-/// Says how a running server and its dependencies are.
+/// Shows the health of a running server and of its dependencies.
 ///
-/// The exit code is 1 if it is not ready, its store or policy source is down, or a policy
-/// answers otherwise than in the mode `normal`.
+/// The exit code is 1 if the server is not ready, if its store or policy source is down, or if a
+/// mode is not `normal`.
 #[derive(Debug, Args)]
 pub(crate) struct Status {
     #[command(flatten)]
     server: Server,
-    /// Ask only whether it should get traffic, which needs no token: for health checks of
+    /// Only ask whether the server should get traffic; needs no token. For health checks of
     /// containers
     #[arg(long)]
     ready: bool,

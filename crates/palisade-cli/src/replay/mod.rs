@@ -27,9 +27,9 @@ pub(super) use run::progress;
 
 /// Runs recorded events or an access log through a policy on a virtual clock.
 ///
-/// Prints a summary: by what refused, class, subject (named by the line it first came in)
-/// and time. With `--against`, also what the other policy would newly deny and newly allow.
-/// Lines that cannot be used are counted and the first of them named. Memory is bounded by
+/// Prints a summary by limit or rule, class, subject (named by its first line in the recording) and
+/// time. With `--against`, also the decisions that the other policy would newly deny or newly
+/// allow. Unusable lines are counted, and the first of them is shown. Memory is bounded by
 /// `--keys-max`, whatever the length of the recording.
 #[derive(Debug, Args)]
 pub(crate) struct Replay {
@@ -41,13 +41,13 @@ pub(crate) struct Replay {
     /// A second policy to compare with
     #[arg(long, value_name = "FILE")]
     against: Option<PathBuf>,
-    /// Also one decision a line; with `--against`, only where they differ
+    /// Also print one line for each decision; with `--against`, only for decisions that differ
     #[arg(long)]
     lines: bool,
     /// Also write the summary as a page with plots
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
-    /// Buckets that are held at most; more share one and are refused sooner
+    /// Most buckets that are held; further ones share one and are refused sooner
     #[arg(long, value_name = "COUNT", default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1000..))]
     keys_max: u64,
     /// Print JSON

@@ -152,7 +152,7 @@ fn nothing_read(summary: &Summary) -> Failure {
     let (line, why) = first.map_or((0, ""), |(line, why)| (*line, why));
     Failure::usage(
         format!("no line could be used; line {line}: {why}"),
-        "say how the recording is written with `--format`; a line of `jsonl` is one JSON object with `at` and `op`",
+        "name the format of the recording with `--format`; a line of `jsonl` is one JSON object with `at` and `op`",
     )
 }
 

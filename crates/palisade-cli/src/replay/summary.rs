@@ -138,7 +138,7 @@ impl Summary {
             }
         }
         if self.others > 0 {
-            let _ = writeln!(text, "{} lines tell of no decision", self.others);
+            let _ = writeln!(text, "{} lines report no decision", self.others);
         }
         if self.overflowed > 0 {
             let _ = writeln!(

@@ -18,18 +18,17 @@ use super::{Found, Place, is_open_to_others, not_copied};
 
 /// Copies the embedded store, also while its server runs.
 ///
-/// The copy is what a crash at that moment would have left: quotas, windows of ten minutes
-/// and longer, blocks and the allowlist up to the last 100 ms. The secret is copied with it
-/// unless the configuration names one.
+/// The copy contains what a crash at that moment would have left: quotas, windows of 10 minutes and
+/// longer, blocks and the allowlist, up to the last 100 ms. The secret is copied, too, unless the
+/// configuration names one.
 #[derive(Debug, Args)]
 pub(crate) struct Backup {
-    /// Directory to write to; created, or empty and closed to other users
+    /// Directory to write to; it is created, or must be empty and closed to other users
     #[arg(value_name = "DIR")]
     to: PathBuf,
     #[command(flatten)]
     place: Place,
-    /// Leave the data directory's secret out: keep it elsewhere, the copy is of no use
-    /// without it
+    /// Leave out the data directory's secret. Keep it elsewhere: the copy is useless without it
     #[arg(long)]
     without_secret: bool,
     /// Print JSON

@@ -18,11 +18,11 @@ use serde_json::json;
 use super::super::offline;
 use super::{Found, Place, failed};
 
-/// Writes what a store keeps of people to a file that another store can take.
+/// Writes the lasting state of a store to a file that another store can import.
 ///
-/// Guard and lockout records, the allowlist, tiers, and what API keys have used of their
-/// quotas; not the windows of limits. Servers may run meanwhile. Names in the file are digests
-/// under the secret: a store with another secret refuses it.
+/// The file contains guard and lockout records, the allowlist, tiers, registered API keys and OAuth
+/// clients, and the use of quotas, but not the windows of limits. Servers may run meanwhile. Names
+/// in the file are digests under the secret, so that a store with another secret refuses it.
 #[derive(Debug, Args)]
 pub(crate) struct Export {
     /// File to write; it must not exist yet

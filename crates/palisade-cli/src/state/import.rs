@@ -13,20 +13,20 @@ use super::super::offline;
 use super::export::words;
 use super::{Found, Place, failed};
 
-/// Puts what `palisade export` wrote into another store.
+/// Imports a file of `palisade export` into another store.
 ///
-/// The file is read to its end first: one that is damaged, or belongs to another secret,
-/// changes nothing. What has ended since is left out, what the store has already stays, and a
-/// quota is raised, never lowered: doing it twice changes nothing. Redis and Postgres may be
-/// in use meanwhile; the server of an embedded store must be stopped. Ends with 1 if the
-/// policy does not know all API keys of the file.
+/// The whole file is read first. A file that is damaged or belongs to another secret changes
+/// nothing. Expired entries are left out, existing ones are kept, and the use of a quota is only
+/// raised, so that a second import changes nothing. Redis and Postgres may be in use meanwhile. The
+/// server of an embedded store must be stopped. The exit code is 1 if the policy does not know all
+/// API keys of the file.
 #[derive(Debug, Args)]
 pub(crate) struct ImportState {
-    /// File of `palisade export`
+    /// File that `palisade export` wrote
     file: PathBuf,
     #[command(flatten)]
     place: Place,
-    /// Replace records and entries that the store has already
+    /// Replace records and entries that the store already has
     #[arg(long)]
     replace: bool,
     /// Print JSON

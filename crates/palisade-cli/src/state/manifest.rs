@@ -63,7 +63,7 @@ impl Manifest {
         let path = copy.join(NAME);
         let refused = |why: &str| {
             Failure::usage(
-                format!("`{}` is no whole backup: {why}", copy.display()),
+                format!("`{}` is not a complete backup: {why}", copy.display()),
                 "name a directory of `palisade backup`, or another copy of it",
             )
         };

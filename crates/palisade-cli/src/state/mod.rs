@@ -32,7 +32,7 @@ pub(super) use restore::Restore;
 /// waits for.
 const PATIENCE_MIN: Duration = Duration::from_secs(10);
 
-/// Which store.
+/// The store to work on.
 #[derive(Debug, Args)]
 struct Place {
     /// Configuration file of the server

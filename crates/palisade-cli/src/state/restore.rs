@@ -14,18 +14,18 @@ use zeroize::Zeroizing;
 use super::manifest::{Manifest, write_private};
 use super::{Found, Place, is_open_to_others, not_copied};
 
-/// Puts a copy of `palisade backup` into the data directory of a server that is stopped.
+/// Puts a copy of `palisade backup` into the data directory of a stopped server.
 ///
-/// The copy is read to its end first: one that is not whole, or belongs to another secret,
-/// changes nothing.
+/// The whole copy is read first. A copy that is incomplete or belongs to another secret changes
+/// nothing.
 #[derive(Debug, Args)]
 pub(crate) struct Restore {
-    /// Directory of `palisade backup`
+    /// Directory that `palisade backup` wrote
     #[arg(value_name = "DIR")]
     from: PathBuf,
     #[command(flatten)]
     place: Place,
-    /// Move what the data directory holds into a folder `before-TIME` in it first
+    /// First move the present content of the data directory into a folder `before-TIME` in it
     #[arg(long)]
     replace: bool,
     /// Print JSON
@@ -69,7 +69,7 @@ impl Restore {
         ));
         if let Some(aside) = aside {
             output::line(&format!(
-                "  what was there is in {}: remove it once all is well",
+                "  the previous content is in {}: remove it when all is well",
                 aside.display()
             ));
         }

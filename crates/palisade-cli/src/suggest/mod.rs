@@ -20,12 +20,11 @@ use super::replay::progress;
 use choose::{Allowed, Suggestion};
 use measure::Measured;
 
-/// Suggests limits from a log: a policy file that would have touched at most a chosen share
-/// of callers, with the replay that shows it.
+/// Suggests limits from a log that would have touched at most a chosen share of callers.
 ///
-/// For each class of routes, and each kind of caller the log names, it prints what callers
-/// use at most within a minute and an hour. The output is a policy file; the figures are
-/// comments in it.
+/// The output is a policy file and the replay that shows the share. For each class of routes and
+/// each kind of caller in the log, comments in the file show the highest use within a minute and
+/// within an hour.
 #[derive(Debug, Args)]
 pub(crate) struct Suggest {
     #[command(flatten)]
@@ -34,10 +33,10 @@ pub(crate) struct Suggest {
     /// policy's]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Share of the callers of each kind that may be refused anything
+    /// Largest share of the callers of each kind that may be refused at least once
     #[arg(long, value_name = "SHARE", default_value = "0.1%")]
     deny_at_most: Allowed,
-    /// Callers that are measured at most; newcomers beyond are left out and counted
+    /// Most callers that are measured; further ones are left out and counted
     #[arg(long, value_name = "COUNT", default_value_t = 500_000, value_parser = clap::value_parser!(u64).range(1000..))]
     callers_max: u64,
     /// Print JSON
@@ -62,7 +61,7 @@ impl Suggest {
         if measured.events == 0 {
             return Err(Failure::usage(
                 "no line is a request",
-                "say how the log is written with `--format`",
+                "name the format of the log with `--format`",
             ));
         }
         let suggestion = self.search(&config, &measured)?;

@@ -177,11 +177,11 @@ fn operations(document: &Value) -> Vec<Operation<'_>> {
 /// The page.
 fn page(document: &Value) -> String {
     let mut text = String::from(
-        "# The HTTP API\n\nEvery path, what it asks for, what it answers and an example. This page is written from \
-         the\nOpenAPI document that the admin address serves at `/openapi.json`, and a test asks every \
-         example.\nErrors are explained in [errors.md](errors.md), decisions in \
-         [decisions.md](decisions.md).\n\nDecisions are asked at 127.0.0.1:8080, administration \
-         at 127.0.0.1:9090 with a credential\n([commands.md](commands.md#while-it-runs)).\n",
+        "# The HTTP API\n\nEvery path with its request, its answer and an example. This page is generated from the\n\
+         OpenAPI document that the admin address serves at `/openapi.json`, and a test sends every\n\
+         example. [errors.md](errors.md) explains errors, and [decisions.md](decisions.md) \
+         decisions.\n\nThe decision API listens on 127.0.0.1:8080. Administration listens on \
+         127.0.0.1:9090 and\nneeds a credential ([commands.md](commands.md#while-it-runs)).\n",
     );
     let mut used = BTreeSet::new();
     for one in operations(document) {
@@ -223,11 +223,11 @@ fn operation(one: &Operation<'_>, used: &mut BTreeSet<String>) -> String {
     }
     if one.needs_body() {
         let schema = &one.says["requestBody"]["content"]["application/json"]["schema"];
-        let _ = write!(text, "\nAsks for {}.\n", kind(schema, used));
+        let _ = write!(text, "\nRequest: {}.\n", kind(schema, used));
     }
     let content = &one.says["responses"]["200"]["content"]["application/json"];
     if content.is_object() {
-        let _ = write!(text, "\nAnswers {}.\n", kind(&content["schema"], used));
+        let _ = write!(text, "\nAnswer: {}.\n", kind(&content["schema"], used));
     }
     let others = one.says["responses"].as_object().unwrap().keys();
     let others: Vec<String> = others
@@ -235,7 +235,7 @@ fn operation(one: &Operation<'_>, used: &mut BTreeSet<String>) -> String {
         .map(|code| format!("`{code}`"))
         .collect();
     if !others.is_empty() {
-        let _ = write!(text, "\nMay also answer {}.\n", others.join(", "));
+        let _ = write!(text, "\nOther statuses: {}.\n", others.join(", "));
     }
     let _ = write!(text, "\n```sh\n{}\n```\n", one.example());
     text

@@ -80,7 +80,7 @@ fn a_file_that_is_listened_on_or_is_no_socket_is_refused_and_stays() {
         assert_eq!(wait(&mut child), Some(3));
         let said = std::io::read_to_string(child.stderr.take().unwrap()).unwrap();
         assert!(
-            said.contains("cannot listen on unix:rls.sock for the grpc"),
+            said.contains("cannot listen on unix:rls.sock (rate-limit service for Envoy)"),
             "{said}"
         );
         assert!(said.contains("--grpc"), "{said}");

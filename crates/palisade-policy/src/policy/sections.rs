@@ -9,15 +9,14 @@ use crate::policy::{figures, tables};
 use crate::section;
 
 section! {
-    /// Where policies come from.
+    /// Source of policies, and how they are cached.
     pub struct PolicyTable(Table "policy") {
         /// Source of policies.
         source: SourceUrl = "file";
-        /// Whether to start from the embedded default policy; `false` is only what the
-        /// file says.
+        /// Whether the file extends the embedded default policy. With `false`, only the file
+        /// counts.
         defaults: bool = "true";
-        /// Class of requests that no route gives one. The embedded default policy sets
-        /// `write`.
+        /// Class of requests that get none from a route. The embedded default policy sets `write`.
         default_class: Option<String>;
         /// Whether a changed file replaces the policy without a restart.
         reload: bool = "true";
@@ -26,7 +25,7 @@ section! {
         cache_ttl: Duration = "30s" where "100ms"..="1day";
         /// Age at which the absence of a tenant's policy is looked up again.
         negative_ttl: Duration = "5s" where "100ms"..="1h";
-        /// Tenants whose policies are kept.
+        /// Most tenants whose policies are cached.
         cache_max: u32 = "10000" where "1"..="10000000";
         /// Table or collection that holds tenants' policies.
         collection: String = "rate_limit_policies";
@@ -36,37 +35,37 @@ section! {
 }
 
 section! {
-    /// Which requests are bots.
+    /// Signs by which a request counts as a bot's.
     pub struct Bots(Table "bots") {
-        /// Fragments of user agents that mark a bot, whatever their case. The embedded
-        /// default policy lists well-known scanners.
+        /// Parts of user agents that mark a bot, regardless of letter case. The embedded default
+        /// policy lists well-known scanners.
         patterns: Vec<AgentFragment> = "";
-        /// Whether a request without a user agent is a bot on enforcing surfaces.
+        /// Whether a request without a user agent counts as a bot's on enforcing surfaces.
         missing_user_agent: bool = "true";
     }
 }
 
 section! {
-    /// Addresses that answers may name.
+    /// Links in answers.
     pub struct Urls(Table "urls") {
-        /// Where a locked-out user finds help.
+        /// Page with help for users who are locked out.
         support_url: WebUrl = "https://example.com/support";
-        /// Where an API key's owner finds a larger tier.
+        /// Page on which the owner of an API key finds larger tiers.
         upgrade_url: WebUrl = "https://example.com/plans";
     }
 }
 
 section! {
-    /// A second policy that decides beside the first, on counters of its own, and is never
-    /// enforced. In the candidate's own file this table has no effect: so the two files
-    /// can change places.
+    /// A second policy that is evaluated beside the one in force, on counters of its own, and is
+    /// never enforced. This table has no effect in the candidate's own file, so that the two files
+    /// can be swapped.
     pub struct Candidate(Table "candidate") {
-        /// Its file; relative to this one.
+        /// File of the candidate policy, relative to this file.
         file: Option<PathBuf>;
-        /// Buckets that it may hold in each process.
+        /// Most buckets of the candidate in each process.
         keys_max: u64 = "1000000" where "1000"..="100000000";
-        /// Whether answers say in `X-RateLimit-Candidate` where it differs. Clients see it
-        /// wherever they see the other headers.
+        /// Whether answers show in `X-RateLimit-Candidate` that the candidate decides differently.
+        /// Clients see this header wherever they see the others.
         header: bool = "false";
     }
 }

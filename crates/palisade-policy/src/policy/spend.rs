@@ -29,26 +29,26 @@ const MEMBERS_MAX: usize = 16;
 const OTHERS: &str = "default";
 
 section! {
-    /// Costs of a `[[route]]`'s requests in a unit of your own, as the proxy reads them: an estimate
-    /// from the request is reserved, and settled by what the answer says was used.
+    /// Costs of a `[[route]]`'s requests in a unit of your own, as the proxy reads them. The proxy
+    /// reserves an estimate from the request, and settles it with the use that the answer reports.
     pub(crate) struct SpendTable(Inner "route.spend") {
-        /// The unit.
+        /// Unit of the costs.
         unit: UnitName = "tokens";
-        /// The most that is generated: a number, or members of the request's JSON body, of which
-        /// the largest that is set counts, times its member `n`. The body itself counts a quarter
-        /// of its bytes.
+        /// Largest possible output: a number, or members of the request's JSON body. Of several
+        /// members the largest counts, times the member `n`. The body itself counts a quarter of
+        /// its bytes.
         output: Output = "json:max_completion_tokens,json:max_tokens";
-        /// The most that is generated where the request does not say.
+        /// Largest possible output if the request does not state one.
         output_default: u32 = "4096";
-        /// A larger estimate is refused with 400.
+        /// Largest estimate that is accepted. A larger one is refused with 400.
         estimate_max: u64 = "200000" where "1"..="140737488355328";
-        /// Where the answer says what was used: `json:MEMBER` of it, or of the last event of a
-        /// stream that has it, or `header:NAME`.
+        /// Place of the real use in the answer: `json:MEMBER` (in a stream, of the last event that
+        /// has it) or `header:NAME`.
         used: UsedSource = "json:usage.total_tokens";
-        /// `openai` gives refusals the shape that clients of that interface parse, and all answers
-        /// `X-RateLimit-Limit-Tokens` and `-Remaining-Tokens`.
+        /// `openai` gives refusals the form that clients of that interface parse, and adds
+        /// `X-RateLimit-Limit-Tokens` and `-Remaining-Tokens` to all answers.
         errors: Option<ErrorShape>;
-        /// Whether streams are asked to say what they used (`stream_options.include_usage`).
+        /// Whether the proxy asks streams to report their use (`stream_options.include_usage`).
         include_usage: bool = "false";
         /// Prices of a token in microdollars, by the request's `model`:
         /// `{ small = { input = 0.15, output = 0.6, cached = 0.075 }, default = { input = 15, output = 60 } }`.
@@ -68,11 +68,11 @@ pub struct SpendRoute {
 /// Where costs are read, and how they are answered.
 #[derive(Clone, Debug)]
 pub struct Spend {
-    /// The unit.
+    /// Unit of the costs.
     pub unit: Box<str>,
     /// The most that is generated.
     pub output: Output,
-    /// The most that is generated where the request does not say.
+    /// Largest possible output if the request does not state one.
     pub output_default: u32,
     /// Largest estimate.
     pub estimate_max: u64,

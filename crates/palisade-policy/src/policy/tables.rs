@@ -23,71 +23,75 @@ use crate::policy::values::{MaybeZero, OneOrMany, Shares};
 use crate::{named, section};
 
 section! {
-    /// What a request is: its class and operation. The most specific route that sets
-    /// each wins.
+    /// Routes give requests their class and operation. Where several match, the most specific one
+    /// that sets a value wins.
     pub(crate) struct RouteTable(Array "route") {
-        /// A path, or the start of one and `*`.
+        /// Path, or the start of one followed by `*`.
         path: String;
         /// Method; any if left out.
         method: Option<Method>;
-        /// Host, or `*.` and the end of one: `shop.example`, `*.example.com`. Any if left out.
+        /// Host, or the end of one after `*.`: `shop.example`, `*.example.com`. Any if left out.
         host: Option<RouteHost>;
-        /// Class; left to a less specific route if left out.
+        /// Class of the request; that of a less specific route if left out.
         class: Option<String>;
-        /// Operation; left to a less specific route if left out.
+        /// Operation of the request; that of a less specific route if left out.
         operation: Option<String>;
-        /// Scope that a token needs.
+        /// Scope that the token must have.
         scope: Option<String>;
         /// Whether an API key is required.
         api_key: bool = "false";
-        /// What one request weighs in every bucket; left to a less specific route if left out.
+        /// Cost of one request in every bucket; that of a less specific route if left out.
         cost: Option<NonZeroU32>;
-        /// Whether its requests are free of limits, as probes of liveness and static files are.
-        /// The throttle, the guard and the bounds of an outage still hold.
+        /// Whether requests are exempt from limits, for example health checks and static files. The
+        /// throttle, the guard and the local caps of an outage still apply.
         exempt: bool = "false";
-        /// What tells the proxy how a login ended: `status` is the application's answer.
+        /// Source from which the proxy learns the outcome of a login: `status` is the application's
+        /// answer.
         outcome: Option<Outcome>;
-        /// Which flow of the guard an `outcome` reports to.
+        /// Flow of the guard that gets the outcome.
         flow: LoginFlow = "login";
-        /// Where the proxy finds the user name: `form:FIELD`, `json:FIELD` (`json:user.name`
-        /// is a member of a member), `header:NAME` or `basic`.
+        /// Place of the user name in the request: `form:FIELD`, `json:FIELD` (`json:user.name` is a
+        /// nested member), `header:NAME` or `basic`.
         username: Option<UsernameSource>;
         /// Statuses that mean a wrong credential.
         failure_status: Vec<u16> = "400,401,403,422";
-        /// Statuses that mean a right one. A redirect, and 200 to a form, need `success_location`,
-        /// `success_cookie` or `outcome_header` besides: wrong ones are answered like that, too.
+        /// Statuses that mean a right credential. For a redirect, and for 200 to a form, also set
+        /// `success_location`, `success_cookie` or `outcome_header`, because many applications
+        /// answer a wrong credential in the same way.
         success_status: Vec<u16> = "200,201,204,302,303";
-        /// Where a redirect after a wrong credential leads: a path, or the start of one and
+        /// Target of a redirect after a wrong credential: a path, or the start of one followed by
         /// `*`.
         failure_location: Option<LocationPatterns>;
-        /// Where a redirect after a right one leads; nothing else is a success then.
+        /// Target of a redirect after a right credential. If set, no other answer is a success.
         success_location: Option<LocationPatterns>;
-        /// Cookie that the application sets after a right one, that of its session: nothing else
-        /// is a success then.
+        /// Session cookie that the application sets after a right credential. If set, no other
+        /// answer is a success.
         success_cookie: Option<CookieName>;
-        /// Whether the application knows nobody by a cookie: cookies of a request then leave no
-        /// doubt whether its success is one of the credential that was sent.
+        /// Whether the application recognises nobody by a cookie. A success is then due to the
+        /// credential, even if the request carried cookies.
         cookieless: bool = "false";
-        /// Response header in which the application says `success` or `failure`. It counts
-        /// before everything else and is not passed on.
+        /// Response header in which the application says `success` or `failure`. It takes
+        /// precedence over every other sign, and is not passed on to the client.
         outcome_header: Option<HeaderName>;
-        /// What an answer below 500 is that says neither: `failure`, or `unknown`, which
-        /// leaves the attempt open until `pending_ttl` ends it.
+        /// Outcome of an answer below 500 that shows neither success nor failure: `failure`, or
+        /// `unknown`, which leaves the attempt open until `pending_ttl` has passed.
         neither: Neither = "failure";
-        /// Cookie by which the proxy knows a device again after a success; none if left out.
+        /// Cookie by which the proxy recognises a device after a success; none if left out.
         device_cookie: Option<CookieName>;
     }
 }
 
 section! {
-    /// How a class behaves while the store is down.
+    /// Classes, and their behaviour while the store is unavailable.
     pub(crate) struct ClassTable(Array "class") {
-        /// Its name.
+        /// Name of the class.
         name: String;
-        /// `auth` is halved locally, `admin` is closed, `ordinary` has a local cap.
+        /// Behaviour while the store is unavailable: `auth` keeps a share of its limits on each
+        /// node (`fallback.auth_percent`), `admin` is closed, `ordinary` has a local cap.
         kind: ClassKind = "ordinary";
-        /// What it does once the store has been away for `breaker.availability.prolonged_after`:
-        /// `local` goes on as before, `closed` answers 503. `admin` is closed in any case.
+        /// Behaviour once the store has been unavailable for
+        /// `breaker.availability.prolonged_after`: `local` goes on as before, `closed` answers 503.
+        /// `admin` is closed in any case.
         prolonged: WhenProlonged = "local";
     }
 }
@@ -95,101 +99,102 @@ section! {
 section! {
     /// A limit or a quota.
     pub(crate) struct LimitTable(Array "limit") {
-        /// Unique; spelt the same in headers, metrics and audits.
+        /// Unique name of the limit, as headers, metrics and audit events show it.
         name: String;
-        /// What it counts by; `[]` is one shared bucket.
+        /// Facts that the limit counts by; `[]` is one bucket shared by all callers.
         by formerly "key", "keys": Option<Vec<Dimension>>;
-        /// Classes it applies to; all if left out.
+        /// Classes that the limit applies to; all if left out.
         class formerly "classes": Option<OneOrMany>;
-        /// Operations it applies to; all if left out.
+        /// Operations that the limit applies to; all if left out.
         operation: Option<OneOrMany>;
-        /// How many per window. With `domain`, `0/s` denies everything.
+        /// Units per window, for example `100/min`. With `domain`, `0/s` denies everything.
         rate formerly "limit": Option<MaybeZero>;
-        /// How it counts; `sliding-log` up to 256, `sliding-wheel` above, `fixed-window`
-        /// for months and years if left out.
+        /// Counting algorithm. If left out: `fixed-window` for months and years, otherwise
+        /// `sliding-log` up to 256 units and `sliding-wheel` above.
         algorithm: Option<Algorithm>;
         /// Burst of a token bucket; the rate's number if left out.
         burst: Option<NonZeroU32>;
-        /// What one request takes.
+        /// Cost of one request.
         cost: NonZeroU32 = "1";
-        /// `exact` over all nodes, `leased` in batches, `local` to each node and forgotten
-        /// when it ends.
+        /// `exact` counts over all nodes, `leased` takes tokens from the store in batches, `local`
+        /// counts on each node and forgets when the process ends.
         accuracy: Accuracy = "exact";
-        /// Whether it only reports and never denies.
+        /// Whether the limit only reports and never denies.
         shadow: bool = "false";
         /// Whether it may be overdrawn: `true` admits while anything is left and charges the whole
         /// cost, below zero if need be. `always` charges even what is refused, by it or another
         /// limit: for reports of work that is done.
         overdraft: Overdraft = "false";
-        /// What it does while the store is down. `open-bounded` is refused where an
-        /// authentication class is concerned.
+        /// Behaviour while the store is unavailable. `open-bounded` is an error for a limit of an
+        /// authentication class.
         failure formerly "on_store_failure": OnStoreFailure = "fallback";
         /// `quota` is durable on every store; fixed windows are quotas if left out.
         family: Option<Family>;
-        /// What its numbers count. Of a unit of your own, only decisions that give their
-        /// `costs` in it are counted.
+        /// Unit of the limit's numbers. A limit with a unit of your own counts only requests that
+        /// state their `costs` in it.
         unit: QuotaUnit = "requests";
-        /// At most so many in progress at a time, over all nodes, instead of a `rate`: a
-        /// reservation holds a place until it is settled, or `hold` after it was last
-        /// extended. 1 to 1000.
+        /// Most requests in progress at a time, over all nodes, instead of a `rate`. A reservation
+        /// holds a slot until it is settled, or until `hold` has passed since it was last extended.
+        /// 1 to 1000.
         concurrency: Option<NonZeroU32>;
-        /// How long a place is held by whoever does not extend it. Only with `concurrency`.
+        /// Time for which a reservation holds its slot unless it is extended. Only with
+        /// `concurrency`.
         hold: Option<Duration>;
-        /// Callers of a full bucket that wait for a place on each node, first come first
-        /// served, instead of being refused at once. 1 to 1000. Only with `concurrency` and
-        /// `wait`.
+        /// Most callers of a full bucket that wait for a slot on each node, first come first
+        /// served, instead of being refused at once. 1 to 1000. Only with `concurrency` and `wait`.
         queue: Option<NonZeroU32>;
-        /// How long they wait at most: 100ms to 30s. Only with `queue`.
+        /// Longest time that a caller waits in the queue: 100ms to 30s. Only with `queue`.
         wait: Option<Duration>;
         /// Shares of the limit at which operators are told, such as `[0.8, 1.0]`: once for
         /// each bucket, share and window, over all nodes.
         warn_at: Option<Shares>;
-        /// Only for clients of this type.
+        /// Applies only to OAuth clients of this type.
         client_type: Option<ClientType>;
-        /// Only for bots.
+        /// Applies only to bots.
         bot: bool = "false";
-        /// Part of the global throttle: taken first, answered with 503.
+        /// Whether the limit is part of the global throttle, which is charged first and answers
+        /// 503.
         throttle: bool = "false";
-        /// Envoy domain; such a limit never applies to HTTP requests.
+        /// Envoy domain. A limit with a domain never applies to HTTP requests.
         domain: Option<String>;
-        /// Envoy descriptor: entries with a key and, unless any will do, a value or the
-        /// start of one and `*`.
+        /// Envoy descriptor: entries with a key and a value, or the start of a value followed by
+        /// `*`. An entry without a value matches any.
         descriptor: Option<Vec<DescriptorEntry>>;
-        /// Whether all values that an open entry matches share one bucket.
+        /// Whether all values that match an entry with `*` or without a value share one bucket.
         share: bool = "false";
         /// Admits everything, without a `rate`. Only with `domain`.
         unlimited: bool = "false";
-        /// Limits of the same domain that do not count where this one matches too.
+        /// Names of limits in the same domain that do not count where this one matches, too.
         replaces: Option<OneOrMany>;
     }
 }
 
 section! {
-    /// How limits with a `domain` answer an Envoy rate-limit service.
+    /// Settings of the rate-limit service for Envoy, for limits with a `domain`.
     pub(crate) struct RlsTable(Table "rls") {
-        /// Whether all of them only report and never deny.
+        /// Whether all limits with a `domain` only report and never deny.
         shadow: bool = "false";
-        /// Whether descriptors that admit are charged though another denies; the others
-        /// are charged only if all admit.
+        /// Whether descriptors that admit are charged even if another one denies. Otherwise
+        /// descriptors are charged only if all of them admit.
         count_denied: bool = "false";
-        /// Whether negative hits are given back. They name no charge: once a window has
-        /// forgotten it, what others have used is given back, and more is admitted than
-        /// the limit.
+        /// Whether negative hits are given back. They name no charge. If the window has already
+        /// forgotten the charge, the use of other callers is given back, and more than the limit is
+        /// admitted.
         refunds: bool = "false";
-        /// Whether answers tell names of limits, rules, mode and policy revision as
-        /// metadata.
+        /// Whether answers carry the names of limits, the rules, the mode and the policy revision
+        /// as metadata.
         metadata: bool = "false";
-        /// Key of the entry that names an organisation: for limits that count by it, a
-        /// tenant's own figures hold.
+        /// Key of the descriptor entry that names an organisation. Limits that count by this entry
+        /// use a tenant's own rates.
         org_key: Option<String>;
     }
 }
 
 section! {
-    /// What is reserved before a piece of work begins, and settled when it has ended.
+    /// Reservations: amounts that are reserved before work begins and corrected when it has ended.
     pub(crate) struct ReservationsTable(Table "reservations") {
-        /// The longest that a reservation lasts, extensions included. A request that the proxy or
-        /// a layer holds is cut off then.
+        /// Longest duration of a reservation, extensions included. A request that the proxy or a
+        /// layer holds is cut off then.
         max_hold: Duration = "10min" where "1s"..="1day";
     }
 }
@@ -197,21 +202,21 @@ section! {
 section! {
     /// A registered OAuth client.
     pub(crate) struct ClientTable(Array "client") {
-        /// Its `client_id`.
+        /// The client's `client_id`.
         id: String;
-        /// Whether it can keep a secret.
+        /// `confidential` if the client can keep a secret, otherwise `public`.
         kind as "type": ClientType;
     }
 }
 
 section! {
-    /// A registered API key; only its hash is known here.
+    /// A registered API key. Only its hash is written here.
     pub(crate) struct ApiKeyTable(Array "api_key") {
         /// SHA-256 of the key, in hexadecimal.
         hash: KeyHash;
-        /// Its tier.
+        /// Tier of the key.
         tier: String;
-        /// Scopes it covers; all if left out.
+        /// Scopes that the key covers; all if left out.
         scopes: Option<Vec<String>>;
     }
 }
@@ -219,11 +224,11 @@ section! {
 section! {
     /// A tier of API-key quotas.
     pub(crate) struct TierTable(Array "tier") {
-        /// Its name.
+        /// Name of the tier.
         name: String;
         /// Requests per calendar month, or `unlimited`.
         quota: Quota;
-        /// Price of a request beyond it, or `blocked`.
+        /// Price of a request beyond the quota, or `blocked`.
         overage: OverageChoice = "blocked";
     }
 }
@@ -231,10 +236,10 @@ section! {
 section! {
     /// A tenant's own limits, where `policy.source` is `file`.
     pub(crate) struct TenantTable(Array "tenant") {
-        /// The organisation.
+        /// Id of the organisation.
         id: String;
-        /// Names of limits that count by organisation, user or token, and their rates:
-        /// `{ org-burst = "12000/min" }`, or `{ smooth = { rate = "20/s", burst = 50 } }`.
+        /// Rates by the name of a limit that counts by organisation, user or token: `{ org-burst =
+        /// "12000/min" }`, or `{ smooth = { rate = "20/s", burst = 50 } }`.
         limits: TenantLimits;
     }
 }

@@ -199,9 +199,9 @@ const stories = {
     await fits(page, "what was found, on a phone");
     await page.setViewport({ width: 1280, height: 900 });
     await page.type("#reason", "the owner called");
-    const lift = await page.waitForSelector('::-p-xpath(//button[.="Lift and forget the score"])');
+    const lift = await page.waitForSelector('::-p-xpath(//button[.="Lift and clear the score"])');
     await lift.click();
-    await hears(page, "the score forgotten");
+    await hears(page, "the score cleared");
     await page.waitForSelector('[data-verdict="allow"]', { timeout: PATIENCE });
     assert.equal(await mayLogIn(account), true, "the next attempt passes");
     await picture(page, "attack-4-lifted");
@@ -269,7 +269,7 @@ const stories = {
     await fail("a1");
     await fail("a1");
     await lookUp(page, "account", "a1");
-    await hears(page, "Your role may look");
+    await hears(page, "Your role can read");
     assert.equal(await page.$("#reason"), null);
     const status = (method, path, headers) =>
       page.evaluate(
@@ -327,7 +327,7 @@ const stories = {
     const quiet = listen(page, ["ERR_", "401"]);
     await inside(page);
     await hears(page, "Counting since");
-    const says = "The service was restarted: what is shown begins anew.";
+    const says = "The service was restarted: the history starts anew.";
     assert.ok(!(await text(page, "body")).includes(says));
     writeFileSync(READY, "");
     // Sessions end with the process.
@@ -363,7 +363,7 @@ const stories = {
     await fits(page, "many blocks on a phone");
     await page.setViewport({ width: 1280, height: 900 });
     await lookUp(page, "ip", "10.0.0.1");
-    await hears(page, "The first two hundred");
+    await hears(page, "The first 200");
     await view(page, "policy");
     await page.waitForFunction(() => /Limits1,000/.test(document.body.textContent), { timeout: PATIENCE });
     // One of them is lifted where it stands.

@@ -51,7 +51,7 @@ async function inside(role: Role): Promise<void> {
   const changed = (): void => {
     if (live === null) return;
     const { frame } = live;
-    if (!live.connected) fill(status, h("span", { class: "state bad" }, "not connected"), " trying again");
+    if (!live.connected) fill(status, h("span", { class: "state bad" }, "not connected"), " reconnecting");
     else if (frame !== null) {
       const now = frame.health.degradation_level;
       if (now !== level) say(`Degradation level ${now}: ${LEVELS[now] ?? ""}`);
@@ -70,7 +70,7 @@ async function inside(role: Role): Promise<void> {
     if (current() === "budgets") views.budgets.tick(frame);
   };
   const restarted = (): void => {
-    const words = "The service was restarted: what is shown begins anew.";
+    const words = "The service was restarted: the history starts anew.";
     write(notice, words);
     notice.hidden = false;
     say(words);

@@ -20,76 +20,76 @@ use super::values::{
 };
 
 section! {
-    /// Where the service listens, whom it believes, and what it accepts at most.
+    /// Addresses of the service, trusted peers, and bounds on what it accepts.
     pub struct Server(Table "server") {
         /// Address of the decision API (`--listen`).
         listen formerly "addr": SocketAddr = "127.0.0.1:8080";
-        /// Address of the rate-limit service for Envoy, over gRPC (`--grpc`), or a socket file
-        /// of its owner and group, in plain text. It is served where a limit has a `domain`, or
-        /// this key is written.
+        /// Address of the rate-limit service for Envoy, over gRPC (`--grpc`), or a socket file for
+        /// its owner and group, in plain text. It is served if a limit has a `domain` or if this
+        /// key is set.
         grpc: Address = "127.0.0.1:8081";
         /// Address of metrics, health, dashboard and administration (`--admin`).
         admin: SocketAddr = "127.0.0.1:9090";
-        /// Address for Redis clients (`--resp`); without one there is no such listener.
+        /// Address for Redis clients (`--resp`). Without one they are not served.
         resp: Option<SocketAddr>;
-        /// What callers present as a bearer token, to RESP with `AUTH`: at least 16 bytes, better
-        /// 32. Required off loopback unless `tls.client_ca` asks for certificates.
+        /// Token that callers present as a bearer token, or with `AUTH` over RESP: at least 16
+        /// bytes, better 32. Required off loopback unless `tls.client_ca` asks for certificates.
         caller_token: Option<SecretRef>;
-        /// Peers whose forwarding and identity headers are believed.
+        /// Peers whose forwarding and identity headers are trusted.
         trusted_proxies: Vec<IpNet> = "127.0.0.0/8,::1/128";
         /// Header families on enforced answers.
         headers: Vec<HeaderFamily> = "x-ratelimit,ietf";
-        /// Whether the `ietf` headers carry `pk`: a digest by which a client can tell whose
+        /// Whether the `ietf` headers carry `pk`, a digest of the bucket. It shows a client whose
         /// limit it has met.
         partition_key: bool = "false";
         /// Largest request body, in bytes.
         body_bytes_max: u32 = "65536" where "1024"..="16777216";
         /// Most checks in one batch.
         batch_max: u32 = "1000" where "1"..="1000";
-        /// Whether a refund may name the facts of its check instead of a receipt: it may
-        /// give back what others have used, and more is admitted than the limit.
+        /// Whether a refund may name the facts of its check instead of a receipt. Such a refund may
+        /// give back the use of other callers, and more than the limit is then admitted.
         refund_by_facts: bool = "false";
-        /// Most open connections of one listener. One client address (IPv6: /64) has half of them
-        /// at most, unless it is a trusted proxy. When all are taken, those that idle the longest
-        /// are closed, of the address with the most first.
+        /// Most open connections of one listener. One client address (IPv6: /64) may have half of
+        /// them, unless it is a trusted proxy. When all are taken, the connections that have been
+        /// idle longest are closed, those of the address with the most first.
         connections_max: u32 = "10000" where "1"..="1000000";
         /// Time to receive a request's headers, from the start of a connection or of the request.
         header_timeout: Duration = "5s" where "100ms"..="5min";
         /// Time to answer a request.
         request_timeout: Duration = "10s" where "100ms"..="5min";
-        /// Time after which an idle connection is closed, and an answer given up of which its
-        /// client takes nothing.
+        /// Time after which an idle connection is closed, and an answer is abandoned if its client
+        /// reads nothing.
         idle_timeout: Duration = "60s" where "1s"..="1h";
-        /// Time after which a connection is asked to close, however busy it is, so that
-        /// balancers can spread connections anew; never if left out.
+        /// Time after which a connection is asked to close, even a busy one, so that load balancers
+        /// can spread connections anew; never if left out.
         connection_age_max: Option<Duration> where "1s"..="24h";
-        /// Time for which connections are still taken after SIGTERM, while `/health/ready` fails:
-        /// as long as a balancer needs to notice. Without one in front it only makes the end
-        /// later; SIGINT (Ctrl-C) and a second signal end at once.
+        /// Time for which connections are still accepted after SIGTERM, while `/health/ready`
+        /// fails. Set it to the time that a load balancer needs to notice. Without a load balancer
+        /// it only delays the end. SIGINT (Ctrl-C) and a second signal do not wait for it.
         drain_delay: Duration = "0s" where "0s"..="5min";
-        /// Time that running requests get when the process is asked to stop.
+        /// Time that running requests get to finish when the process is asked to stop.
         drain_timeout: Duration = "10s" where "0s"..="5min";
-        /// Worker threads; if it is left out, one per core, and two more where they wait for
-        /// Redis or Postgres.
+        /// Worker threads. If left out: one per core, and two more if they wait for Redis or
+        /// Postgres.
         workers: Option<u16> where "1"..="1024";
-        /// How many of them serve Redis clients; all but one if it is left out, so that on
-        /// the embedded store who asks from the same machine has a core, too.
+        /// Worker threads that serve Redis clients. If left out: all but one, so that with the
+        /// embedded store a core is left for clients on the same machine.
         resp_workers: Option<u16> where "1"..="1024";
     }
 }
 
 section! {
-    /// TLS of every address. Files are read again when they change.
+    /// TLS of all addresses. Files are read again when they change.
     pub struct TlsTable(Table "tls") {
-        /// Certificate chain, in PEM; without one the addresses speak plain text.
+        /// Certificate chain, in PEM. Without one the addresses use plain text.
         cert: Option<PathBuf>;
-        /// Its private key, in PEM.
+        /// Private key of `cert`, in PEM.
         key: Option<PathBuf>;
-        /// Authority of callers' certificates, in PEM: who has none of it cannot use the
-        /// decision API, gRPC, the address for Redis clients and the admin address.
+        /// Authority of callers' certificates, in PEM. Callers without such a certificate cannot
+        /// use the decision API, gRPC, the address for Redis clients and the admin address.
         client_ca: Option<PathBuf>;
-        /// Whether these addresses may speak plain text off loopback: something else
-        /// keeps others from reading it.
+        /// Whether these addresses may use plain text off loopback, because something else protects
+        /// the traffic.
         insecure: bool = "false";
     }
 }
@@ -97,37 +97,37 @@ section! {
 section! {
     /// The reverse proxy.
     pub struct Proxy(Table "proxy") {
-        /// The application behind it (`--upstream`), or a list of its instances; without one
-        /// there is no proxy.
+        /// URL of the application behind the proxy (`--upstream`), or a list of its instances.
+        /// Without one there is no proxy.
         upstream formerly "upstreams": Option<Upstreams>;
-        /// Authority of an `https` application's certificate, in PEM; the system's if left
-        /// out.
+        /// Authority of an `https` application's certificate, in PEM; the system's authorities if
+        /// left out.
         upstream_ca: Option<PathBuf>;
         /// Address of the proxy (`--proxy`).
         listen: SocketAddr = "127.0.0.1:8000";
         /// Certificate chain of the proxy, in PEM, if it is not that of `[tls]`.
         tls_cert: Option<PathBuf>;
-        /// Its private key, in PEM.
+        /// Private key of `tls_cert`, in PEM.
         tls_key: Option<PathBuf>;
         /// Time to connect to the application.
         connect_timeout: Duration = "5s" where "10ms"..="5min";
-        /// Time until the application's answer starts, once the request's body has arrived;
-        /// until then each 16 KiB of it have that time.
+        /// Time until the application's answer starts, counted from the end of the request's body.
+        /// Until then each 16 KiB of the body have this time.
         response_timeout: Duration = "60s" where "100ms"..="1h";
-        /// Time after which a websocket is closed on which neither side says anything.
+        /// Time after which a websocket is closed if neither side sends anything.
         tunnel_idle_timeout: Duration = "10min" where "1s"..="24h";
-        /// Path that every instance is asked for again and again: one that answers twice with
-        /// an error, or not at all, gets no requests. Without it only those that cannot be
-        /// reached are left out.
+        /// Path for health checks of every instance. An instance that twice answers with an error,
+        /// or not at all, gets no requests. Without this path only instances that cannot be reached
+        /// are left out.
         health_path: Option<HealthPath>;
-        /// Time between two such questions, and to answer one.
+        /// Time between two health checks, and time to answer one.
         health_interval: Duration = "2s" where "100ms"..="5min";
         /// Idle connections kept to each instance of the application.
         pool_max: u32 = "256" where "0"..="65536";
-        /// Largest body of a login request, in bytes: it is read to find the user name. A
+        /// Largest body of a login request, in bytes. The body is read to find the user name, and a
         /// larger one is refused.
         peek_bytes_max: u32 = "16384" where "256"..="1048576";
-        /// Whether the answer to a failed login waits as long as the lockout asks for.
+        /// Whether the answer to a failed login is delayed as the lockout asks.
         apply_delay: bool = "true";
     }
 }
@@ -135,58 +135,59 @@ section! {
 section! {
     /// Where counters and guard records are kept.
     pub struct Store(Table "store") {
-        /// Which store (`--store`).
+        /// URL of the store (`--store`).
         url formerly "uri": StoreUrl = "embedded:./palisade-data";
-        /// Time after which a call counts as failed.
+        /// Time after which a call to the store counts as failed.
         timeout: Duration = "100ms" where "1ms"..="10s";
-        /// Time to make a connection to a shared store. A call waits for it no longer than
-        /// `timeout`: the connection is then there for the next one.
+        /// Time to open a connection to a shared store. A call waits for it no longer than
+        /// `timeout`. The connection is then ready for the next call.
         connect_timeout: Duration = "1s" where "10ms"..="1min";
-        /// Most connections to a shared store. On Redis more than 8 have no effect: each
+        /// Most connections to a shared store. On Redis more than 8 have no effect, because each
         /// thread shares one among its requests.
         pool_max: u32 = "16" where "1"..="1024";
-        /// Most buckets that the embedded store keeps; expired ones make room, and beyond
-        /// that new keys share one strict bucket per limit.
+        /// Most buckets that the embedded store keeps. Expired ones make room. Beyond the bound,
+        /// new keys share one strict bucket per limit.
         keys_max: u64 = "10000000" where "1000"..="1000000000";
-        /// Longest time that a change of the embedded store waits to be on disk.
+        /// Longest time until a change of the embedded store is on disk.
         sync_interval: Duration = "50ms" where "1ms"..="1min";
-        /// Put before every key in Redis, so that it can be shared with others; letters,
-        /// digits and `_.:-`.
+        /// Prefix of every key in Redis, so that other applications can use the same Redis:
+        /// letters, digits and `_.:-`.
         key_prefix: Option<String>;
-        /// Replicas that must confirm each write to Redis before it counts; 0 waits for
-        /// none, and a failover may forget the last writes.
+        /// Replicas that must confirm each write to Redis. With 0, a failover may lose the latest
+        /// writes.
         wait_replicas: u32 = "0" where "0"..="16";
-        /// Authority of a `rediss` store's certificate, in PEM; the system's if left out.
+        /// Authority of a `rediss` store's certificate, in PEM; the system's authorities if left
+        /// out.
         ca: Option<PathBuf>;
-        /// Certificate chain shown to a `rediss` store, in PEM.
+        /// Client certificate chain for a `rediss` store, in PEM.
         certificate: Option<PathBuf>;
-        /// Its private key, in PEM.
+        /// Private key of `certificate`, in PEM.
         certificate_key: Option<PathBuf>;
     }
 }
 
 section! {
-    /// Secrets are referred to, never written here.
+    /// References to secrets. The secrets themselves are never written here.
     pub struct Secrets(Table "secrets") {
-        /// The secret of all digests. Without one the variable `PALISADE_KEY` is read; if it
-        /// is not set, a secret is created in the data directory at the first start. Shared
-        /// stores need one.
+        /// Secret of all digests. If left out, the variable `PALISADE_KEY` is read. If that is not
+        /// set, a secret is created in the data directory at the first start. A shared store needs
+        /// a configured secret.
         key formerly "secret": Option<SecretRef>;
-        /// The secret before it: records written under it are still found.
+        /// Previous secret. Records written under it are still found.
         previous_key: Option<SecretRef>;
     }
 }
 
 section! {
-    /// How a request tells who it comes from.
+    /// Parts of a request that identify its sender.
     pub struct Identity(Table "identity") {
-        /// Header with the client's address, believed from trusted proxies only; the
-        /// other one is read if it is absent, unless `-only` says otherwise.
+        /// Header with the client's address, accepted only from trusted proxies. If it is absent,
+        /// the other header is read, unless the value ends in `-only`.
         forwarded: ChainHeader = "x-forwarded-for";
-        /// Longest such header that is read, in bytes; longer ones are refused.
+        /// Longest header with the client's address, in bytes. Longer ones are refused.
         forwarded_bytes_max: u32 = "500" where "64"..="8192";
-        /// Whether trusted proxies state user, organisation, token and scopes in headers.
-        /// They must overwrite or remove these headers on every request.
+        /// Whether trusted proxies state user, organisation, token and scopes in headers. The
+        /// proxies must overwrite or remove these headers on every request.
         headers: bool = "false";
         /// Header with the user.
         user_header: HeaderName = "x-palisade-user";
@@ -196,21 +197,22 @@ section! {
         token_header: HeaderName = "x-palisade-token";
         /// Header with scopes, separated by spaces or commas.
         scopes_header: HeaderName = "x-palisade-scopes";
-        /// Header with the API key. It is looked at only where the policy has API keys or
-        /// the route requires one.
+        /// Header with the API key. It is read only if the policy has API keys or the route
+        /// requires one.
         api_key_header: HeaderName = "x-api-key";
-        /// Which headers describe the original request in forward-auth.
+        /// Headers that describe the original request in forward-auth.
         original: OriginalHeaders = "either";
-        /// What `%2F` or `%5C` in a path is: refused, a separator of segments, or part
-        /// of one. It must be what the application takes it for.
+        /// Meaning of `%2F` and `%5C` in a path: refused, a separator of segments, or part of a
+        /// segment. It must be the meaning that the application gives them.
         encoded_slash: EncodedSlash = "refuse";
-        /// What a path is that leads to another route if letter case is ignored
-        /// (`/Admin/x` where `/admin/*` is a route): refused, or `significant` if the
-        /// application tells them apart.
+        /// Treatment of a path that would match another route if letter case were ignored
+        /// (`/Admin/x` where `/admin/*` is a route): refused, or `significant` if the application
+        /// distinguishes the two.
         path_case: PathCase = "refuse";
-        /// Paths on which an OAuth client names itself in the query.
+        /// Paths on which an OAuth client sends its `client_id` in the query.
         oauth_authorize: Vec<String> = "/auth/authorize";
-        /// Paths on which it does in the body (form or JSON) or the Basic header.
+        /// Paths on which an OAuth client sends its `client_id` in the body (form or JSON) or in
+        /// the Basic header.
         oauth_credentials: Vec<String> = "/auth/token,/auth/revoke,/auth/introspect";
     }
 }
@@ -222,7 +224,7 @@ section! {
         jwks: Option<PathBuf>;
         /// A single key: the shared secret, or a public key in PEM.
         key: Option<SecretRef>;
-        /// The only algorithm that is accepted; required with a key or a key set.
+        /// The only accepted algorithm. Required with `key` or `jwks`.
         algorithm: Option<JwtAlgorithm>;
         /// Required issuer.
         issuer: Option<String>;
@@ -230,26 +232,26 @@ section! {
         audience: Option<OneOrMany>;
         /// Claim with the organisation.
         org_claim: String = "org_id";
-        /// Whether a token must say when it expires.
+        /// Whether a token must have an expiry time.
         expiry: Expiry = "required";
-        /// Tolerated difference of clocks.
+        /// Tolerated difference between clocks.
         leeway: Duration = "60s" where "0s"..="5min";
     }
 }
 
 section! {
-    /// Who may administer. Without a credential only metrics and health are served.
+    /// Credentials of operators. Without any, the admin address serves only metrics and health.
     pub struct Admin(Table "admin") {
-        /// A static bearer token of at least 16 bytes, better 32.
+        /// Static bearer token of operators: at least 16 bytes, better 32.
         token: Option<SecretRef>;
         /// Whether tokens that `[jwt]` verifies are accepted.
         jwt: bool = "false";
-        /// The role such a token needs.
+        /// Role that a verified token of an operator needs.
         role: String = "admin";
-        /// A static bearer token of at least 16 bytes, better 32, that may look and change
-        /// nothing.
+        /// Static bearer token of viewers, who can read everything and change nothing: at least 16
+        /// bytes, better 32.
         viewer_token: Option<SecretRef>;
-        /// The role of a verified token that may look and change nothing.
+        /// Role that a verified token of a viewer needs.
         viewer_role: String = "viewer";
     }
 }
@@ -257,47 +259,46 @@ section! {
 section! {
     /// Audit events.
     pub struct Audit(Table "audit") {
-        /// File of JSON lines. Security events and operators' changes are also kept in
-        /// files of their own beside it: `audit-security.jsonl` and `audit-changes.jsonl`
-        /// beside `audit.jsonl`.
+        /// File of JSON lines. Security events and operators' changes are also written to two files
+        /// beside it: `audit-security.jsonl` and `audit-changes.jsonl` beside `audit.jsonl`.
         file: Option<PathBuf>;
-        /// Whether events are written to standard output. Without `file`, `stdout` and
-        /// `postgres` they go to the data directory or, if there is none, here.
+        /// Whether events are written to standard output. Without `file`, `stdout` and `postgres`,
+        /// events go to the data directory, or to standard output if there is none.
         stdout: bool = "false";
-        /// Database with an audit table.
+        /// Postgres database with an audit table.
         postgres: Option<PostgresUrl>;
-        /// Size at which each of the files is rotated, in bytes.
+        /// Size at which a file is rotated, in bytes.
         rotate_bytes: u64 = "104857600" where "65536"..="1099511627776";
-        /// Rotated files that are kept.
+        /// Number of rotated files that are kept.
         rotate_keep: u32 = "10" where "0"..="1000";
-        /// Rotated files that are kept of security events, and as many of changes.
+        /// Number of rotated files of security events that are kept, and as many of changes.
         security_rotate_keep: u32 = "30" where "0"..="1000";
-        /// Events that wait to be written; beyond it the least important are dropped
-        /// and counted.
+        /// Most events that wait to be written. Beyond it the least important are dropped and
+        /// counted.
         buffer_max: u32 = "10000" where "100"..="1000000";
-        /// Denials in a row after which an authenticated actor is reported.
+        /// Consecutive denials after which an authenticated actor is reported.
         repeated_throttling: u32 = "10" where "1"..="1000000";
-        /// Answers of 401 and 403 after which an actor or an address is reported.
+        /// Answers of 401 and 403 within `privilege_probing_window` after which an actor or an
+        /// address is reported.
         privilege_probing: u32 = "10" where "1"..="1000";
-        /// The time within which they count.
+        /// Time within which `privilege_probing` counts answers.
         privilege_probing_window: Duration = "10min" where "1s"..="24h";
     }
 }
 
 section! {
-    /// What the process does about an outage that does not end.
+    /// Reaction of the process to an outage that does not end.
     pub struct Repair(Table "repair") {
-        /// Ends the process after the store has been away this long; never if left out.
+        /// Time after which the process ends if the store stays unavailable; never if left out.
         exit_after: Option<Duration> where "5min"..="30day";
     }
 }
 
 section! {
-    /// What the headers of `server.headers` say.
+    /// Content of the headers that `server.headers` selects.
     pub struct Headers(Table "headers") {
-        /// Whether `RateLimit` of the `ietf` headers has what is left of every limit that the
-        /// request met, as `RateLimit-Policy` lists them. Otherwise it has only the most
-        /// constraining one.
+        /// Whether `RateLimit` of the `ietf` headers shows every limit that the request met, like
+        /// `RateLimit-Policy`. Otherwise it shows only the most constraining one.
         every_bucket: bool = "false";
     }
 }
@@ -305,28 +306,27 @@ section! {
 section! {
     /// Log lines.
     pub struct Log(Table "log") {
-        /// How much.
+        /// Least severe level that is logged.
         level: LogLevel = "info";
-        /// How it looks.
+        /// Format of log lines.
         format: LogFormat = "text";
-        /// One of so many denials is logged; audits are never sampled.
+        /// One in this many denials is logged. Audit events are never sampled.
         sample: u32 = "1" where "1"..="1000000";
     }
 }
 
 section! {
-    /// Another service that is told when a share in a limit's `warn_at` is used. Messages are
-    /// signed as the Standard Webhooks specification says.
+    /// Service that gets a message when a limit reaches a threshold of its `warn_at`. Messages are
+    /// signed as in the Standard Webhooks specification.
     pub struct WebhookTable(Table "webhook") {
-        /// Its address; without one nobody is told. Redirects are not followed.
+        /// URL of the service. Without one no messages are sent. Redirects are not followed.
         url: Option<WebUrl>;
-        /// The secret that messages are signed with: at least 24 bytes, as they are or as
-        /// `whsec_` and base64.
+        /// Secret that signs messages: at least 24 bytes, raw or as `whsec_` and base64.
         secret: Option<SecretRef>;
-        /// Authority of its certificate, in PEM; the system's if left out.
+        /// Authority of the service's certificate, in PEM; the system's authorities if left out.
         ca: Option<PathBuf>;
-        /// Whether its address may be one that is not of the public internet, such as that of
-        /// a service in your own network.
+        /// Whether the service may have an address that is not public, for example in your own
+        /// network.
         private: bool = "false";
     }
 }

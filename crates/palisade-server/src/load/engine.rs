@@ -103,7 +103,7 @@ impl Signals {
     fn listen() -> Result<Self, Failure> {
         let listen = |kind| {
             signal(kind).map_err(|error| {
-                Failure::unavailable(format!("signals cannot be heard: {error}"), "try again")
+                Failure::unavailable(format!("cannot receive signals: {error}"), "try again")
             })
         };
         Ok(Self {

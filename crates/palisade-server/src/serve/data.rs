@@ -82,7 +82,7 @@ impl Secrets {
         };
         let current = current.ok_or_else(|| {
             Failure::usage(
-                "there is no secret, and what is stored can only be named with it",
+                "there is no secret, and stored records can only be found with it",
                 "set PALISADE_KEY or `[secrets] key`; a data directory keeps its own in the file `secret`: `key = \"file:DIR/secret\"`",
             )
         })?;

@@ -290,7 +290,7 @@ impl<'a> Service<'a> {
         finished.map_err(|error| {
             Failure::unavailable(
                 format!("the store could not be flushed: {error}"),
-                "what was counted in the last moments may be lost; check the disk",
+                "counts of the last moments may be lost; check the disk",
             )
         })
     }

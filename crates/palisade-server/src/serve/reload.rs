@@ -64,7 +64,7 @@ impl Dormant {
             Err(failure) => {
                 tracing::warn!(
                     hint = "restart the service once the address is free, or choose another with `server.grpc`",
-                    "a limit has a `domain`, and Envoy has nobody to ask: {failure}"
+                    "a limit has a `domain`, but the rate-limit service for Envoy cannot start: {failure}"
                 );
                 Some(self)
             }

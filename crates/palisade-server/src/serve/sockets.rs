@@ -84,10 +84,21 @@ pub(super) fn bind(place: &Place, count: usize, passed: &mut Passed) -> Result<B
     };
     bound.map_err(|error| {
         Failure::unavailable(
-            format!("cannot listen on {address} for the {flag}: {error}"),
+            format!("cannot listen on {address} ({}): {error}", service_of(flag)),
             format!("stop what listens there, or choose another address with `--{flag}`"),
         )
     })
+}
+
+/// The service that listens on the address of a flag, in words.
+fn service_of(flag: &str) -> &str {
+    match flag {
+        "listen" => "decision API",
+        "grpc" => "rate-limit service for Envoy",
+        "resp" => "Redis clients",
+        "admin" => "administration",
+        other => other,
+    }
 }
 
 /// Binds `count` sockets to `address`; port 0 picks a free port for all of them. The kernel spreads

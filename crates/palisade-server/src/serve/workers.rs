@@ -44,7 +44,9 @@ impl Late {
             // surface.
             let taken = surface.serve(stop).map(|task| worker.try_send(task));
             if let Some(Err(_)) = taken {
-                tracing::warn!("a worker thread does not serve what a reload has brought");
+                tracing::warn!(
+                    "a worker thread still serves the configuration from before the reload"
+                );
             }
         }
         Ok(())

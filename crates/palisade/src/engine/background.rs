@@ -72,9 +72,7 @@ impl Engine {
         self.retry_settles().await;
         self.tell_thresholds().await;
         if self.settle_overage().await.is_err() {
-            tracing::warn!(
-                "what API keys used beyond their quotas in the last seconds is not kept"
-            );
+            tracing::warn!("overage of API keys in the last seconds is lost");
         }
         self.store().flush().await
     }

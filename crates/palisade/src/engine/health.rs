@@ -9,27 +9,27 @@ use serde::Serialize;
 
 use super::Engine;
 
-/// The engine's health.
+/// Health of the engine.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Health))]
 pub struct HealthReport {
-    /// Ready to take traffic.
+    /// Whether this process is ready to take traffic.
     pub ready: bool,
     /// Degradation level, 0 to 3.
     #[cfg_attr(feature = "openapi", schema(maximum = 3))]
     pub degradation_level: u8,
     /// The store.
     pub store: DependencyReport,
-    /// Where policies come from.
+    /// The source of policies.
     pub policy: PolicyReport,
-    /// State of each policy's circuit.
+    /// State of the breaker of each kind of store call, as pairs of kind and state.
     pub circuits: Vec<(&'static str, &'static str)>,
-    /// How each policy answers what the store does not decide; `normal` while it decides
-    /// everything.
+    /// Mode of answers for each kind of store call, as pairs of kind and mode; `normal` while the
+    /// store decides everything.
     pub modes: Vec<(&'static str, &'static str)>,
 }
 
-/// The policy source's health.
+/// Health of the policy source.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct PolicyReport {
@@ -37,36 +37,36 @@ pub struct PolicyReport {
     pub source: &'static str,
     /// `up` or `down`.
     pub state: &'static str,
-    /// Kind of the failure, while it is down.
+    /// Kind of the failure; null while the source is up.
     #[cfg_attr(feature = "openapi", schema(required = true))]
     pub last_error: Option<&'static str>,
-    /// Down since, RFC 3339.
+    /// Start of the failure, RFC 3339; null while the source is up.
     #[cfg_attr(feature = "openapi", schema(required = true))]
     pub since: Option<String>,
-    /// Tenants' policies that are known.
+    /// Number of tenants' policies in the cache.
     pub cached: u64,
-    /// Refreshes that failed, or brought a policy that was refused.
+    /// Number of refreshes that failed or brought an invalid policy.
     pub refresh_failures: u64,
-    /// Revision of the policy in force beneath the tenants'.
+    /// Revision of the policy that tenants' own policies extend.
     pub revision: u64,
 }
 
-/// One dependency's health.
+/// Health of one dependency.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct DependencyReport {
     /// `up`, `slow` or `down`.
     pub state: &'static str,
-    /// Median latency in microseconds.
+    /// Median latency (p50) in microseconds.
     #[cfg_attr(feature = "openapi", schema(required = true))]
     pub p50_us: Option<u64>,
-    /// 99th percentile in microseconds.
+    /// 99th percentile of the latency (p99) in microseconds.
     #[cfg_attr(feature = "openapi", schema(required = true))]
     pub p99_us: Option<u64>,
-    /// Kind of the last failure.
+    /// Kind of the latest failure; null if there was none.
     #[cfg_attr(feature = "openapi", schema(required = true))]
     pub last_error: Option<&'static str>,
-    /// Failing since, RFC 3339.
+    /// Start of the current failures, RFC 3339; null while calls succeed.
     #[cfg_attr(feature = "openapi", schema(required = true))]
     pub since: Option<String>,
 }

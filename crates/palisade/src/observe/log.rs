@@ -178,14 +178,22 @@ const fn line_of(event: Event, policy: Policy) -> Option<Line> {
         Event::Suspected => Line(
             Warn,
             "fail_closed_entered",
-            "a store call failed: what the store does not decide is refused",
+            "a store call failed: requests that the store does not decide are refused",
         ),
-        Event::SuspicionEnded if fails_open => Line(Info, "fail_open_ended", "that is over"),
-        Event::SuspicionEnded => Line(Info, "fail_closed_ended", "that is over"),
-        Event::Opened => Line(Warn, "breaker_opened", "the store is not asked any more"),
+        Event::SuspicionEnded if fails_open => Line(Info, "fail_open_ended", "fail-open is over"),
+        Event::SuspicionEnded => Line(Info, "fail_closed_ended", "fail-closed is over"),
+        Event::Opened => Line(
+            Warn,
+            "breaker_opened",
+            "the breaker opened: the store is no longer called",
+        ),
         Event::HalfOpened => Line(Info, "breaker_half_open", "the store answers probes again"),
         Event::Reopened => Line(Warn, "breaker_opened", "the store stopped answering probes"),
-        Event::Closed => Line(Info, "breaker_closed", "the store is asked again"),
+        Event::Closed => Line(
+            Info,
+            "breaker_closed",
+            "the breaker closed: the store is called again",
+        ),
         Event::DegradedEntered => Line(
             Warn,
             "rate_limiter_unavailable",
@@ -201,12 +209,12 @@ const fn line_of(event: Event, policy: Policy) -> Option<Line> {
         Event::Prolonged => Line(
             Error,
             "outage_prolonged",
-            "the store has not answered for long: not ready",
+            "the store has not answered for a long time: this node is not ready",
         ),
         Event::ProlongedEnded => Line(
             Info,
             "outage_prolonged_ended",
-            "the store answers again: ready",
+            "the store answers again: this node is ready",
         ),
         Event::DropCounters => return None,
     })
@@ -270,7 +278,7 @@ impl Observer for DenialLog {
             tracing::info!(
                 target: "palisade::store",
                 event = "store_risk_ended",
-                "the store's settings no longer put at risk what it counts"
+                "the store's settings no longer put counters at risk"
             );
         }
         if found.evicted_keys > 0 && before.evicted_keys == 0 {
@@ -317,7 +325,7 @@ impl Observer for DenialLog {
                     event = "limit_starts_anew",
                     limit = &*limit.name,
                     changed = key,
-                    "what was used of this limit is not carried over"
+                    "the use of this limit is not carried over"
                 );
             }
         }
@@ -345,7 +353,7 @@ impl Observer for DenialLog {
                 target: "palisade::policy",
                 event = "policy_source_unavailable",
                 error,
-                "the policy source does not answer: what is cached stays in force"
+                "the policy source does not answer: cached policies stay in force"
             ),
             TenantSeen::Source(None) => tracing::info!(
                 target: "palisade::policy",

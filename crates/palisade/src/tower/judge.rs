@@ -63,7 +63,7 @@ pub trait Judge: Send + Sync + 'static {
         true
     }
 
-    /// What a request has coming before anything costly is done for it (I-COST).
+    /// Foresees a refusal before anything costly is done for the request (I-COST).
     fn foresee(&self, facts: &RequestFacts) -> impl Future<Output = Option<RequestAnswer>> + Send;
 
     /// The policy in force.

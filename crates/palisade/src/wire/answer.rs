@@ -9,67 +9,67 @@ use palisade_core::headers::{Header, HeaderFamilies, headers};
 use palisade_core::rule::Rule;
 use serde::{Serialize, Serializer};
 
-/// A decision with its reasons, as the decision API answers it.
+/// Answer of the decision API: a decision with its reasons.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Answer<'a> {
-    /// What to do.
+    /// Outcome of the decision.
     #[cfg_attr(feature = "openapi", schema(value_type = palisade_core::decision::Outcome))]
     pub decision: &'static str,
-    /// Ladder level.
+    /// Ladder level of a block; null for any other decision.
     #[cfg_attr(feature = "openapi", schema(required = true))]
     pub level: Option<Level>,
-    /// Whole seconds to wait.
+    /// Whole seconds to wait; null if there is nothing to wait for.
     #[cfg_attr(feature = "openapi", schema(required = true))]
     pub retry_after: Option<u64>,
-    /// Mode.
+    /// Mode in which the decision was reached; `normal` if the store answered.
     #[cfg_attr(feature = "openapi", schema(value_type = palisade_core::decision::Mode))]
     pub mode: &'static str,
-    /// The rule that decided.
+    /// The rule that decided; null if the request is allowed.
     #[cfg_attr(feature = "openapi", schema(required = true))]
     pub rule: Option<Rule>,
-    /// Every candidate.
+    /// All reasons that the decision was chosen from.
     pub reasons: &'a [Reason],
-    /// Every bucket that was read.
+    /// Every bucket that was read, the most constraining first.
     pub limits: &'a [LimitReading],
-    /// Machine-readable error.
+    /// Machine-readable cause of a refusal; null if the request is allowed.
     #[cfg_attr(feature = "openapi", schema(value_type = Option<palisade_core::decision::ErrorCode>, required = true))]
     pub error: Option<&'static str>,
-    /// Progressive delay.
+    /// Progressive delay in milliseconds, to wait before the client is answered.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delay_ms: Option<u32>,
-    /// Challenge to offer.
+    /// Challenge to offer to the client.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub challenge: Option<Challenge>,
-    /// `not_asked` if no `username` came with the attempt: no lockout counts it.
+    /// `not_asked` if the attempt had no `username`, so that no lockout counts it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lockout: Option<LockoutNote>,
-    /// What a flow of the guard in shadow mode would have answered.
+    /// Answer that a flow of the guard in shadow mode would have given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shadow: Option<&'a ShadowAnswer>,
-    /// With it the charge can be given back.
+    /// Receipt with which `/v1/refund` gives the charge back.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub receipt: Option<&'a str>,
-    /// Limits on what is in progress that apply and were not asked: only a reservation
-    /// holds a place.
+    /// Names of limits on requests in progress that apply but were not charged: only a reservation
+    /// holds a slot.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     #[cfg_attr(feature = "openapi", schema(value_type = Vec<String>, required = false))]
     pub not_asked: &'a [std::sync::Arc<str>],
     /// Milliseconds that the request waited in line for a slot.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waited_ms: Option<u32>,
-    /// Limits that have reached a share in their `warn_at`.
+    /// Limits that have reached a threshold of their `warn_at`.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     #[cfg_attr(feature = "openapi", schema(required = false))]
     pub warnings: &'a [ThresholdWarning],
-    /// Headers, ready to copy.
+    /// Headers to copy into the response to the client.
     #[serde(serialize_with = "as_map")]
     #[cfg_attr(feature = "openapi", schema(value_type = std::collections::BTreeMap<String, String>))]
     pub headers: Vec<Header>,
-    /// Status for the client.
+    /// HTTP status for the client.
     #[cfg_attr(feature = "openapi", schema(minimum = 200, maximum = 599))]
     pub status: u16,
-    /// Body for the client, ready to copy.
+    /// JSON body for the client; null if the request is allowed.
     #[cfg_attr(feature = "openapi", schema(required = true))]
     pub body: Option<Body<'a>>,
     /// The request's id.

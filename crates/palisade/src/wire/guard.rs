@@ -6,77 +6,78 @@ use serde::Deserialize;
 use super::request::{address, header, id};
 use super::{Text, text};
 
-/// What is known about an attempt, as it arrives at `/v1/guard/…`.
+/// Facts of an attempt, as sent to `/v1/guard/…`.
 #[derive(Clone, Default, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = GuardFacts))]
 #[serde(deny_unknown_fields)]
 pub struct RawGuard<'a> {
-    /// Address of the client.
+    /// IP address of the client.
     #[serde(borrow, default, deserialize_with = "text")]
     #[cfg_attr(feature = "openapi", schema(value_type = String, required = true))]
     pub ip: Option<Text<'a>>,
-    /// User agent.
+    /// `User-Agent` of the client.
     #[serde(borrow, default, deserialize_with = "text")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, max_length = 2048))]
     pub user_agent: Option<Text<'a>>,
-    /// Accept-Language.
+    /// `Accept-Language` of the client, for a passive fingerprint.
     #[serde(borrow, default, deserialize_with = "text")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, max_length = 2048))]
     pub accept_language: Option<Text<'a>>,
-    /// Platform hint.
+    /// Platform of the client (`Sec-CH-UA-Platform`), for a passive fingerprint.
     #[serde(borrow, default, deserialize_with = "text")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, max_length = 2048))]
     pub platform: Option<Text<'a>>,
-    /// Whose account; may be absent where a heavy endpoint was called.
+    /// Id of the account; optional for `/v1/guard/api/hit`.
     #[serde(borrow, default, deserialize_with = "text")]
     #[cfg_attr(feature = "openapi", schema(value_type = String, required = true, min_length = 1, max_length = 512))]
     pub account: Option<Text<'a>>,
-    /// Name or email, for the lockout.
+    /// Name or email as typed, for the lockout.
     #[serde(borrow, default, deserialize_with = "text")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, min_length = 1, max_length = 512))]
     pub username: Option<Text<'a>>,
-    /// The device, as far as the host knows it.
+    /// The client's device, as far as the application knows it.
     #[serde(borrow, default)]
     pub device: Option<RawDevice<'a>>,
-    /// A challenge was passed: a soft block yields.
+    /// True if the client has passed a challenge, which frees it from a soft block.
     #[serde(default)]
     #[cfg_attr(feature = "openapi", schema(required = false))]
     pub challenge_passed: bool,
-    /// Makes a retry harmless.
+    /// Id of the attempt. A retry with the same id is counted once.
     #[serde(borrow, default, deserialize_with = "text")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, min_length = 1, max_length = 512))]
     pub request_id: Option<Text<'a>>,
-    /// Correlation id.
+    /// Correlation id, carried into logs and the audit.
     #[serde(borrow, default, deserialize_with = "text")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, min_length = 1, max_length = 512))]
     pub correlation_id: Option<Text<'a>>,
 }
 
-/// A device as it arrives.
+/// Facts about a device.
 #[derive(Clone, Default, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = DeviceFacts))]
 #[serde(deny_unknown_fields)]
 pub struct RawDevice<'a> {
-    /// A session id that Palisade issued.
+    /// Session id that Palisade issued at `/v1/guard/sessions`.
     #[serde(borrow, default, deserialize_with = "text")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, min_length = 1, max_length = 512))]
     pub session_id: Option<Text<'a>>,
-    /// A client-assisted id.
+    /// Device id that the client itself reports.
     #[serde(borrow, default, deserialize_with = "text")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, min_length = 1, max_length = 512))]
     pub client_id: Option<Text<'a>>,
-    /// The host's fingerprint.
+    /// Fingerprint that the application computed.
     #[serde(borrow, default, deserialize_with = "text")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, min_length = 1, max_length = 512))]
     pub fingerprint: Option<Text<'a>>,
-    /// Its confidence.
+    /// Confidence of `fingerprint`; `low` if absent.
     #[serde(default)]
     pub confidence: Option<Confidence>,
-    /// The host asserts that it is known.
+    /// True if the application asserts that the account knows this device.
     #[serde(default)]
     #[cfg_attr(feature = "openapi", schema(required = false))]
     pub known: bool,
-    /// The host asserts that it is trusted.
+    /// True if the application asserts a trusted session of its own. Needs a `session_id`, or a
+    /// `fingerprint` of high `confidence`.
     #[serde(default)]
     #[cfg_attr(feature = "openapi", schema(required = false))]
     pub trusted: bool,

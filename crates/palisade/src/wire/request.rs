@@ -16,14 +16,14 @@ use serde::Deserialize;
 use super::costs::RawCosts;
 use super::{Text, text};
 
-/// How an identifier in a list is described.
+/// Identifier of 1 to 512 bytes.
 #[cfg(feature = "openapi")]
 #[derive(utoipa::ToSchema)]
 #[schema(min_length = 1, max_length = 512, value_type = String)]
 #[expect(dead_code, reason = "only its schema is used")]
 struct Identifier(String);
 
-/// What is known about a request, as it arrives at `/v1/check`.
+/// Facts of an HTTP request, as sent to `/v1/check`.
 #[derive(Clone, Default, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = HttpRequest))]
 #[serde(deny_unknown_fields)]
@@ -31,77 +31,77 @@ pub struct RawRequest<'a> {
     /// `request` or `job.enqueue`.
     #[serde(default)]
     pub op: Option<RequestKind>,
-    /// `all`, `edge` or `identity`.
+    /// Layers to evaluate: `all` (the default), `edge` or `identity`.
     #[serde(default)]
     pub layers: Option<Layers>,
     /// Whether the answer carries a receipt, with which the charge can be given back.
     #[serde(borrow, default)]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<bool>))]
     pub receipt: Option<RawReceipt<'a>>,
-    /// Whether it reports work that is done: every limit is charged in full, below zero if need be,
-    /// even if the answer is a refusal.
+    /// Whether the request reports work that is already done. Every limit is then charged in full,
+    /// below zero if need be, even if the answer is a refusal.
     #[serde(default)]
     pub report: Option<bool>,
-    /// Address of the client.
+    /// IP address of the client.
     #[serde(borrow, default, deserialize_with = "text")]
     #[cfg_attr(feature = "openapi", schema(value_type = String, required = true))]
     pub ip: Option<Text<'a>>,
-    /// Method.
+    /// HTTP method.
     #[serde(borrow, default, deserialize_with = "text")]
     #[cfg_attr(feature = "openapi", schema(value_type = String, required = true, min_length = 1, max_length = 32))]
     pub method: Option<Text<'a>>,
-    /// Path.
+    /// Path of the request. A query is ignored.
     #[serde(borrow, default, deserialize_with = "text")]
     #[cfg_attr(feature = "openapi", schema(value_type = String, required = true, min_length = 1, max_length = 8192))]
     pub path: Option<Text<'a>>,
-    /// Host that the request names, for routes that ask for one.
+    /// Host name of the request, for routes that name hosts.
     #[serde(borrow, default, deserialize_with = "text")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, min_length = 1, max_length = 255))]
     pub host: Option<Text<'a>>,
-    /// Overrides the route's class.
+    /// Class of the request, instead of the route's.
     #[serde(borrow, default, deserialize_with = "text")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, min_length = 1, max_length = 512))]
     pub class: Option<Text<'a>>,
-    /// User agent.
+    /// `User-Agent` of the client.
     #[serde(borrow, default, deserialize_with = "text")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, max_length = 2048))]
     pub user_agent: Option<Text<'a>>,
-    /// Organisation.
+    /// Id of the organisation.
     #[serde(borrow, default, deserialize_with = "text")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, min_length = 1, max_length = 512))]
     pub org: Option<Text<'a>>,
-    /// User.
+    /// Id of the user.
     #[serde(borrow, default, deserialize_with = "text")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, min_length = 1, max_length = 512))]
     pub user: Option<Text<'a>>,
-    /// Id of the token, not the token.
+    /// Id of the token; never the token itself.
     #[serde(borrow, default, deserialize_with = "text")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, min_length = 1, max_length = 512))]
     pub token: Option<Text<'a>>,
-    /// Scopes.
+    /// Scopes of the token.
     #[serde(borrow, default)]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<Vec<Identifier>>, max_items = 256))]
     pub scopes: Option<Vec<Text<'a>>>,
     /// The OAuth client.
     #[serde(borrow, default)]
     pub client: Option<RawClient<'a>>,
-    /// API key.
+    /// API key as the client sent it. Only its hash is kept.
     #[serde(borrow, default, deserialize_with = "text")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, min_length = 1, max_length = 512))]
     pub api_key: Option<Text<'a>>,
-    /// Cost.
+    /// Cost in requests; 1 if absent, unless the route or the limit sets one.
     #[serde(default)]
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 4_294_967_295_u64))]
     pub cost: Option<u64>,
-    /// Costs by unit, instead of `cost`: `{"requests": 1, "tokens": 4000}`.
+    /// Costs by unit, instead of `cost`; for example `{"requests": 1, "tokens": 4000}`.
     #[serde(default)]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<std::collections::BTreeMap<String, u64>>))]
     pub costs: Option<RawCosts>,
-    /// Request id.
+    /// Id of the request, returned in the answer and written to logs.
     #[serde(borrow, default, deserialize_with = "text")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, min_length = 1, max_length = 512))]
     pub request_id: Option<Text<'a>>,
-    /// Correlation id.
+    /// Correlation id, carried into logs and the audit.
     #[serde(borrow, default, deserialize_with = "text")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, min_length = 1, max_length = 512))]
     pub correlation_id: Option<Text<'a>>,
@@ -125,16 +125,16 @@ pub enum Refund<'a> {
     Facts(Box<RawRequest<'a>>),
 }
 
-/// The OAuth client as it arrives.
+/// An OAuth client.
 #[derive(Clone, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = ClientFacts))]
 #[serde(deny_unknown_fields)]
 pub struct RawClient<'a> {
-    /// `client_id`.
+    /// The client's `client_id`.
     #[serde(borrow)]
     #[cfg_attr(feature = "openapi", schema(value_type = String, min_length = 1, max_length = 512))]
     pub id: Cow<'a, str>,
-    /// `confidential` or `public`.
+    /// `confidential` or `public`; the registered type if absent.
     #[serde(default, rename = "type")]
     pub kind: Option<ClientType>,
 }

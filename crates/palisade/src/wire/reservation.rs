@@ -81,23 +81,23 @@ fn duration(written: &Value) -> Result<Duration, FieldError> {
         .ok_or_else(wrong)
 }
 
-/// Members that follow a reservation.
+/// Request to extend, settle or release a reservation.
 #[derive(Clone, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = ReservationFacts))]
 #[serde(deny_unknown_fields)]
 pub struct RawFollowUp {
-    /// The reservation, as it was answered.
+    /// The sealed reservation, as `/v1/reserve` returned it.
     #[cfg_attr(feature = "openapi", schema(min_length = 1, max_length = 5464))]
     pub reservation: String,
-    /// Costs by unit: what was used, or what more is reserved.
+    /// Costs by unit: the amounts used (settle) or the amounts to add (extend).
     #[serde(default)]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<BTreeMap<String, u64>>))]
     pub costs: Option<RawCosts>,
-    /// How long it is to last from now on, as in `90s`; only of an extension.
+    /// Time from now to the end of the reservation, for example `90s`. Only for an extension.
     #[serde(default)]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub hold: Option<Value>,
-    /// Request id.
+    /// Id of the request.
     #[serde(default)]
     #[cfg_attr(feature = "openapi", schema(min_length = 1, max_length = 512))]
     pub request_id: Option<String>,
@@ -132,13 +132,13 @@ impl RawFollowUp {
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Held))]
 pub struct HeldMembers<'a> {
-    /// The sealed reservation, good on every node.
+    /// The sealed reservation. Every node accepts it.
     pub reservation: &'a str,
-    /// When it ends.
+    /// End of the reservation, RFC 3339.
     pub expires_at: String,
-    /// In how many whole seconds.
+    /// Whole seconds until the reservation ends.
     pub expires_in: u64,
-    /// What is reserved, by unit.
+    /// Reserved amounts, by unit.
     #[cfg_attr(feature = "openapi", schema(value_type = BTreeMap<String, u64>))]
     pub reserved: BTreeMap<&'a str, u64>,
 }
@@ -157,7 +157,7 @@ impl<'a> HeldMembers<'a> {
     }
 }
 
-/// The answer to a reservation that was asked for.
+/// Answer of `/v1/reserve`: the decision and, if it allows, the reservation.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Reserved))]
 pub struct ReservedAnswer<'a> {
@@ -182,26 +182,26 @@ impl<'a> ReservedAnswer<'a> {
     }
 }
 
-/// The answer to a settle or a release.
+/// Answer of `/v1/settle` and `/v1/release`.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Settled))]
 pub struct SettledAnswer<'a> {
-    /// False while the store does not answer: it is tried again in the background.
+    /// False if the store did not answer. The result is then sent again in the background.
     pub recorded: bool,
-    /// It came too late to change anything.
+    /// True if the call came too late to change anything.
     pub late: bool,
-    /// What was used, by unit.
+    /// Amounts used, by unit.
     #[cfg_attr(feature = "openapi", schema(value_type = BTreeMap<String, u64>))]
     pub used: BTreeMap<&'a str, u64>,
-    /// What was reserved, by unit.
+    /// Amounts reserved, by unit.
     #[cfg_attr(feature = "openapi", schema(value_type = BTreeMap<String, u64>))]
     pub reserved: BTreeMap<&'a str, u64>,
-    /// What was used beyond it, by unit.
+    /// Amounts used beyond the reservation, by unit.
     #[cfg_attr(feature = "openapi", schema(value_type = BTreeMap<String, u64>))]
     pub over: BTreeMap<&'a str, u64>,
-    /// The corrected buckets as they are now.
+    /// State of the corrected buckets.
     pub limits: &'a [LimitReading],
-    /// Limits that have reached a share in their `warn_at`.
+    /// Limits that have reached a threshold of their `warn_at`.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     #[cfg_attr(feature = "openapi", schema(required = false))]
     pub warnings: &'a [ThresholdWarning],
@@ -230,26 +230,26 @@ impl<'a> SettledAnswer<'a> {
     }
 }
 
-/// The answer to an extension.
+/// Answer of `/v1/extend`.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Extended))]
 pub struct ExtendedAnswer<'a> {
-    /// `allow` or `deny`; denied, the reservation stays as it was.
+    /// `allow` or `deny`. After a denial the reservation stays as it was.
     pub decision: &'static str,
-    /// It has ended, or its place is gone: its holder is to stop.
+    /// True if the reservation has ended or has lost its slot: its holder must stop.
     pub expired: bool,
     /// The reservation, if it was extended.
     #[serde(flatten)]
     pub held: Option<HeldMembers<'a>>,
-    /// Whole seconds to wait.
+    /// Whole seconds to wait; null if there is nothing to wait for.
     #[cfg_attr(feature = "openapi", schema(required = true))]
     pub retry_after: Option<u64>,
-    /// Machine-readable error.
+    /// Machine-readable cause of a denial; null if the extension is allowed.
     #[cfg_attr(feature = "openapi", schema(value_type = Option<palisade_core::decision::ErrorCode>, required = true))]
     pub error: Option<&'static str>,
-    /// The buckets that count the additional cost, of a refusal.
+    /// Buckets that were asked for the additional cost; empty unless it was denied.
     pub limits: &'a [LimitReading],
-    /// It was settled before, like this.
+    /// The earlier settlement, if the reservation was already settled.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub settled: Option<SettledAnswer<'a>>,
     /// The request's id.

@@ -40,37 +40,37 @@ named!(BudgetScope {
 section! {
     /// The guard as a whole.
     pub(crate) struct GuardTable(Table "guard") {
-        /// Whether the answers of every flow bind: `shadow` lets everything pass and shows
-        /// what would have been answered.
+        /// Whether the guard's decisions are enforced. `shadow` lets everything pass and reports
+        /// the decision that would have been made.
         mode: GuardMode = "enforce";
-        /// Which of the owner's devices blocks that strangers cause on an account leave
-        /// alone: none, trusted session devices, or known devices of MEDIUM or HIGH
-        /// confidence, too.
+        /// Devices of the owner that are exempt from blocks which strangers cause on the account:
+        /// none (`off`), trusted session devices (`trusted`), or also known devices of medium or
+        /// high confidence (`known`).
         owner_lane: OwnerLane = "off";
-        /// Whether attempts whose outcome is not known yet weigh on later checks as if
-        /// they had failed.
+        /// Whether attempts without an outcome count as failures in later checks until the outcome
+        /// arrives.
         pending: bool = "true";
-        /// How long an attempt without an outcome does so.
+        /// Time for which an attempt without an outcome counts as a failure.
         pending_ttl: Duration = "15s" where "1s"..="1h";
-        /// How long a `request_id` is remembered, so that a retry changes nothing.
+        /// Time for which a `request_id` is remembered, so that a retry changes nothing.
         once_window: Duration = "10min" where "0s"..="1day";
-        /// How long a known device or a session is remembered after its last use.
+        /// Time for which a known device or a session is remembered after its last use.
         familiar_for: Duration = "365day" where "1day"..="1825day";
-        /// How long a block of each level lasts, L1 to L6: rising, at most 7 days.
+        /// Duration of a block at each level, L1 to L6: rising, at most 7 days.
         ladder: [Duration; 6] = "15s,60s,5min,30min,6h,24h";
-        /// Quiet time after which a remembered L1 is forgotten; each level doubles it.
+        /// Quiet time after which a remembered L1 is forgotten. Each further level doubles it.
         ladder_forget: Duration = "10min" where "1s"..="6h";
-        /// An account's score falls by one in this time.
+        /// Time in which an account's score falls by one point.
         decay_account: Duration = "10min" where "1s"..="6h";
-        /// A device's score falls by one in this time.
+        /// Time in which a device's score falls by one point.
         decay_device: Duration = "5min" where "1s"..="6h";
-        /// A network's score falls by one in this time.
+        /// Time in which a network's score falls by one point.
         decay_network: Duration = "3min" where "1s"..="6h";
         /// Remembered level from which decay takes twice as long.
         decay_slow_from: Level = "L2";
-        /// How long decay pauses after a repeated hard block.
+        /// Time for which decay pauses after a repeated hard block.
         decay_pause: Duration = "10min" where "0s"..="1day";
-        /// Two hard blocks within this time are repeated.
+        /// Time within which a second hard block counts as repeated.
         decay_pause_window: Duration = "24h" where "1s"..="7day";
     }
 }
@@ -90,15 +90,15 @@ macro_rules! flow {
             section! {
                 /// The guard of this flow.
                 pub(crate) struct Flow(Table $flow) {
-                    /// Whether it runs at all.
+                    /// Whether this flow of the guard runs.
                     enabled: bool = "true";
-                    /// Instead of `guard.mode`, for this flow.
+                    /// Overrides `guard.mode` for this flow.
                     mode: Option<GuardMode>;
-                    /// Instead of `guard.owner_lane`, for this flow.
+                    /// Overrides `guard.owner_lane` for this flow.
                     owner_lane: Option<OwnerLane>;
-                    /// Instead of `guard.pending`, for this flow.
+                    /// Overrides `guard.pending` for this flow.
                     pending: Option<bool>;
-                    /// Instead of `guard.pending_ttl`, for this flow.
+                    /// Overrides `guard.pending_ttl` for this flow.
                     pending_ttl: Option<Duration> where "1s"..="1h";
                 }
             }
@@ -106,67 +106,69 @@ macro_rules! flow {
             section! {
                 /// Points that a failure adds.
                 pub(crate) struct Scores(Table concat!($flow, ".scores")) {
-                    /// From a known device, to that device.
+                    /// Points for a known device when it fails.
                     known: u8 = $known where "0"..="24";
-                    /// From a device that is not known, to the account.
+                    /// Points for the account when an unknown device fails.
                     new: u8 = $new where "0"..="24";
-                    /// Without a fingerprint, to the network and user agent.
+                    /// Points for the network and user agent when a device without a fingerprint
+                    /// fails.
                     missing: u8 = $missing where "0"..="24";
-                    /// Without one twice in a row, to the account.
+                    /// Points for the account when devices without a fingerprint fail twice in a
+                    /// row.
                     repeat_missing: u8 = $repeat where "0"..="24";
-                    /// How far the failure before may lie back.
+                    /// Time within which two failures without a fingerprint count as in a row.
                     repeat_missing_window: Duration = "30min" where "1s"..="1day";
-                    /// With a spray block, to the network.
+                    /// Points for the network with a spray block.
                     spray: u8 = "5" where "0"..="24";
                 }
             }
 
             section! {
-                /// The score from which each answer is given.
+                /// Scores from which each kind of block is given.
                 pub(crate) struct Thresholds(Table concat!($flow, ".thresholds")) {
-                    /// A soft block, L1.
+                    /// Score for a soft block, L1.
                     soft: u8 = $soft where "1"..="24";
-                    /// A hard block, L2.
+                    /// Score for a hard block, L2.
                     hard: u8 = $hard where "1"..="24";
-                    /// A hard block, L3 and above.
+                    /// Score for a hard block of L3 or above.
                     severe: u8 = $severe where "1"..="24";
-                    /// A network's score from which a spray block is L3.
+                    /// Score of the network from which a spray block is L3.
                     spray_severe: u8 = "12" where "1"..="24";
                 }
             }
 
             section! {
-                /// The failures that an account may have in an epoch.
+                /// Budget of failures that an account has in each epoch.
                 pub(crate) struct Budget(Table concat!($flow, ".budget")) {
-                    /// How many.
+                    /// Number of failures that exhausts the budget.
                     threshold: u32 = $threshold where "1"..="64";
                     /// Length of an epoch.
                     epoch: Duration = "24h" where "1min"..="24h";
-                    /// Level of the answer beyond it.
+                    /// Level of the block after the budget is exhausted.
                     level: Level = $level;
-                    /// Least level for a trusted session device.
+                    /// Lowest level of that block for a trusted session device.
                     trusted_floor: Level = $floor;
-                    /// One answer in this time.
+                    /// Time in which an exhausted budget blocks at most once.
                     cooldown: Duration = $cooldown where "1s"..="24h";
-                    /// Which failures count: `suspicious` leaves out those of known devices
-                    /// up to the micro-cap.
+                    /// Failures that count. `suspicious` leaves out those of known devices, up to
+                    /// `micro_cap`.
                     eligible: Eligible = $eligible;
-                    /// Failures of one known device that do not count.
+                    /// Number of failures of one known device that do not count.
                     micro_cap: u32 = "8" where "1"..="10";
-                    /// What an exhausted budget answers to.
+                    /// Commands that an exhausted budget blocks.
                     scope: BudgetScope = $scope;
-                    /// Whether a strong or known device gets one softer answer, L2, before
-                    /// the budget is exhausted.
+                    /// Whether a strong or known device gets one softer block, L2, before the
+                    /// budget is exhausted.
                     recovery: bool = $recovery;
                 }
             }
 
             section! {
-                /// When repeated soft blocks end in a hard one.
+                /// Repeated soft blocks that lead to a hard one.
                 pub(crate) struct Equilibrium(Table concat!($flow, ".equilibrium")) {
-                    /// Soft blocks.
+                    /// Number of soft blocks that lead to a hard one.
                     soft_blocks: u32 = "3" where "1"..="8";
-                    /// Within this time.
+                    /// Time within which the soft blocks count.
                     window: Duration = "6h" where "1s"..="24h";
                     /// Level of the hard block.
                     level: Level = "L2";
@@ -176,55 +178,56 @@ macro_rules! flow {
             section! {
                 /// Patterns over several requests.
                 pub(crate) struct Correlation(Table concat!($flow, ".correlation")) {
-                    /// Accounts tried from one network.
+                    /// Spray: number of accounts tried from one network.
                     spray: u32 = "5" where "2"..="16";
-                    /// Within this time.
+                    /// Spray: time within which the accounts count.
                     spray_window: Duration = "10min" where "1s"..="1day";
-                    /// Level of the block.
+                    /// Spray: level of the block.
                     spray_level: Level = "L2";
-                    /// Accounts that fail from one IPv4 /24 or IPv6 /48 in ten minutes, as one
-                    /// node sees it, from which its unknown devices are softly blocked; 0
-                    /// switches that off.
+                    /// Spray: number of accounts that fail from one IPv4 /24 or IPv6 /48 within 10
+                    /// minutes, as one node sees it. From this number on, unknown devices of that
+                    /// network get a soft block. 0 switches this off.
                     spray_wide: u32 = "0" where "0"..="256";
-                    /// Devices that try one account.
+                    /// Rotation: number of devices that try one account.
                     rotation: u32 = "4" where "2"..="16";
-                    /// Within this time.
+                    /// Rotation: time within which the devices count.
                     rotation_window: Duration = "10min" where "1s"..="1day";
-                    /// Level of the block on each device.
+                    /// Rotation: level of the block on each device.
                     rotation_level: Level = "L2";
-                    /// Rotations after which the account itself is blocked.
+                    /// Rotation: number of rotations after which the account itself is blocked.
                     rotation_repeat: u32 = "3" where "1"..="8";
-                    /// Within this time.
+                    /// Rotation: time within which the rotations count.
                     rotation_repeat_window: Duration = "24h" where "1s"..="1day";
-                    /// Level of that block.
+                    /// Rotation: level of the block on the account.
                     rotation_repeat_level: Level = "L4";
-                    /// Changes of fingerprint on one network and user agent.
+                    /// Churn: number of changes of fingerprint on one network and user agent.
                     churn: u32 = "3" where "2"..="6";
-                    /// Within this time.
+                    /// Churn: time within which the changes count.
                     churn_window: Duration = "10min" where "1s"..="1day";
-                    /// Level of the block.
+                    /// Churn: level of the block.
                     churn_level: Level = "L2";
-                    /// Networks on which one fingerprint is seen.
+                    /// Dilution: number of networks on which one fingerprint is seen.
                     dilution: u32 = "6" where "2"..="16";
-                    /// Within this time, aligned to the clock.
+                    /// Dilution: time within which the networks count, aligned to the clock.
                     dilution_window: Duration = "10min" where "1s"..="1day";
-                    /// Level of the block.
+                    /// Dilution: level of the block.
                     dilution_level: Level = "L2";
-                    /// Devices first seen on one account.
+                    /// Flood: number of devices first seen on one account.
                     flood: u32 = "6" where "2"..="10";
-                    /// Within this time.
+                    /// Flood: time within which the devices count.
                     flood_window: Duration = "15min" where "1s"..="1day";
-                    /// Level of the soft block.
+                    /// Flood: level of the soft block.
                     flood_level: Level = "L1";
-                    /// Level of the hard block on each further device.
+                    /// Flood: level of the hard block on each further device.
                     flood_device_level: Level = "L2";
-                    /// How long reaching one below a threshold is remembered.
+                    /// Time for which it is remembered that a count was one below a threshold.
                     watch_window: Duration = "30min" where "1s"..="1day";
-                    /// New devices that are recorded per account.
+                    /// Most new devices that are recorded per account.
                     new_per_account: u32 = "10" where "2"..="10";
-                    /// New devices that are recorded per network.
+                    /// Most new devices that are recorded per network.
                     new_per_prefix: u32 = "50" where "1"..="50";
-                    /// Within this time.
+                    /// Time within which new devices count for `new_per_account` and
+                    /// `new_per_prefix`.
                     new_window: Duration = "15min" where "1s"..="1day";
                 }
             }
@@ -350,23 +353,23 @@ flow! {
 section! {
     /// The guard of heavy endpoints.
     pub(crate) struct ApiTable(Table "guard.api") {
-        /// Whether it runs at all.
+        /// Whether this flow of the guard runs.
         enabled: bool = "true";
-        /// Instead of `guard.mode`, for this flow.
+        /// Overrides `guard.mode` for this flow.
         mode: Option<GuardMode>;
-        /// The sliding window.
+        /// Sliding window in which hits are counted.
         window: Duration = "60s" where "1s"..="1day";
-        /// More hits than this per network and user agent are softly blocked.
+        /// Hits per network and user agent above which requests get a soft block.
         minor: u32 = "120" where "1"..="1000000";
-        /// Level of that block.
+        /// Level of the block above `minor`.
         minor_level: Level = "L1";
-        /// More hits than this per device are blocked.
+        /// Hits per device above which requests are blocked.
         moderate: u32 = "240" where "1"..="1000000";
-        /// Level of that block.
+        /// Level of the block above `moderate`.
         moderate_level: Level = "L2";
-        /// More hits than this per network are blocked.
+        /// Hits per network above which requests are blocked.
         severe: u32 = "600" where "1"..="1000000";
-        /// Level of that block.
+        /// Level of the block above `severe`.
         severe_level: Level = "L3";
     }
 }

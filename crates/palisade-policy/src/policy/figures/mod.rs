@@ -65,52 +65,53 @@ fn micros(duration: Duration) -> u64 {
 section! {
     /// The lockout of a user name and network, shared by all authentication endpoints.
     pub(crate) struct LockoutTable(Table "lockout") {
-        /// Whether it runs at all.
+        /// Whether the lockout runs.
         enabled: bool = "true";
-        /// Whom it counts, with the address: the `username` that was passed, or the account
-        /// where none was.
+        /// Identity that is counted together with the address: `username` as it was passed, or
+        /// `account` for applications that pass none.
         key: LockoutKey = "username";
-        /// Failures after which the next attempt is denied.
+        /// Failures within `window` after which the next attempt is denied.
         window_failures: u32 = "5" where "1"..="16";
-        /// Within this time.
+        /// Time within which `window_failures` count.
         window: Duration = "15min" where "1s"..="20day";
-        /// Every so many failures lock.
+        /// Failures within `hard_window` that cause a lock, each time this number is reached.
         hard_failures: u32 = "10" where "1"..="32";
-        /// Within this time.
+        /// Time within which `hard_failures` count.
         hard_window: Duration = "24h" where "1s"..="20day";
-        /// How long a lock lasts.
+        /// Duration of a lock.
         lock: Duration = "15min" where "1s"..="20day";
         /// Delay after one, two, and more consecutive failures, in milliseconds.
         delays_ms: [u32; 3] = "250,500,1000";
-        /// Lockouts that ask for a challenge.
+        /// Lockouts within `captcha_window` after which a challenge is asked for.
         captcha_lockouts: u32 = "3" where "1"..="8";
-        /// Within this time.
+        /// Time within which `captcha_lockouts` count.
         captcha_window: Duration = "24h" where "1s"..="20day";
-        /// Whether a check is denied until the challenge is passed (`require`), or the answer
-        /// only says that one should be put (`advise`).
+        /// Effect of a challenge: `require` denies checks until it is passed, `advise` only names
+        /// it in the answer.
         challenge: ChallengeMode = "require";
-        /// Which challenge.
+        /// Kind of challenge.
         challenge_kind: Challenge = "captcha";
-        /// How long an unanswered challenge stands.
+        /// Time after which an unanswered challenge is dropped.
         challenge_for: Duration = "20day" where "1s"..="20day";
     }
 }
 
 section! {
-    /// What limits fall back to on each node while the store is down.
+    /// Local caps of each node while the store is unavailable.
     pub(crate) struct FallbackTable(Table "fallback") {
         /// Requests of a known tenant and address in any minute.
         tenant_per_minute: NonZeroU32 = "100" where "1"..="1000000";
-        /// Of these, so many at once.
+        /// Most of these requests at once.
         tenant_burst: NonZeroU32 = "50" where "1"..="1000000";
-        /// And so many per second beyond.
+        /// Requests per second beyond `tenant_burst`.
         tenant_per_second: NonZeroU32 = "2" where "1"..="1000000";
         /// Requests of an unknown caller's address in any minute.
         anonymous_per_minute: NonZeroU32 = "50" where "1"..="1000000";
         /// Share of its limits that an authentication class keeps, in percent.
         auth_percent: u8 = "50" where "1"..="100";
-        /// Paths that a GET or HEAD may ask for meanwhile 60 times a minute from each address,
-        /// unless their class is auth or admin; other methods as their class says.
+        /// Paths that stay available while the store is unavailable: GET and HEAD, 60 times a
+        /// minute from each address, unless their class is auth or admin. Other methods follow
+        /// their class.
         exempt: Vec<String> = "/health,/health/*,/metrics";
     }
 }
@@ -118,15 +119,15 @@ section! {
 section! {
     /// The breaker of limits and quotas. The breaker of the guard is not configurable.
     pub(crate) struct BreakerTable(Table "breaker.availability") {
-        /// Consecutive failures that open it.
+        /// Consecutive failures that open the breaker.
         failures: u32 = "5" where "1"..="1000";
         /// Time from opening to the first probe.
         probe_after: Duration = "10s" where "100ms"..="1h";
         /// Time between probes.
         probe_interval: Duration = "5s" where "100ms"..="1h";
-        /// Successful probes that close it.
+        /// Successful probes that close the breaker.
         successes: u32 = "3" where "1"..="1000";
-        /// An outage is prolonged after this time without an answered probe.
+        /// Time without an answered probe after which an outage is prolonged.
         prolonged_after: Duration = "5min" where "1s"..="1day";
     }
 }

@@ -35,7 +35,7 @@ export class Blocks {
       this.trail.push(this.following);
       void this.load();
     });
-    const columns = ["On", "Rule", "Answer", "Time left", ...(role === "operator" ? ["Action"] : [])];
+    const columns = ["Record", "Rule", "Decision", "Time left", ...(role === "operator" ? ["Action"] : [])];
     this.element = h(
       "div",
       {},
@@ -45,12 +45,12 @@ export class Blocks {
         h("h1", { tabindex: "-1" }, "Blocks"),
         h("button", { type: "button", click: () => void this.load() }, "Refresh"),
       ),
-      h("p", { class: "hint" }, "Whom a block is on is a digest. To find somebody's, look them up."),
+      h("p", { class: "hint" }, "Subjects are shown as digests. Look somebody up to find their blocks."),
       this.status,
       h(
         "table",
         { class: "blocks" },
-        h("caption", { class: "unseen" }, "Blocks that run now"),
+        h("caption", { class: "unseen" }, "Active blocks"),
         h("thead", {}, h("tr", {}, ...columns.map((name) => h("th", { scope: "col" }, name)))),
         this.body,
       ),
@@ -110,9 +110,9 @@ export class Blocks {
     return h(
       "tr",
       {},
-      cell("On", h("span", {}, words(block.record.replaceAll("-", " "))), h("code", {}, block.id.slice(0, 12))),
+      cell("Record", h("span", {}, words(block.record.replaceAll("-", " "))), h("code", {}, block.id.slice(0, 12))),
       cell("Rule", h("code", {}, block.rule), h("span", { class: "quiet" }, block.words)),
-      cell("Answer", state(`${words(block.decision)}${level}`, kind)),
+      cell("Decision", state(`${words(block.decision)}${level}`, kind)),
       cell("Time left", left),
       this.role === "operator" && cell("Action", button),
     );

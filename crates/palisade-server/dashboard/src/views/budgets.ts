@@ -26,7 +26,7 @@ export class Budgets {
   private shown: { ends: number; left: HTMLElement }[] = [];
 
   constructor(private readonly role: Role) {
-    const columns = ["Since", "Holds", "Of", "Time left", ...(role === "operator" ? ["Action"] : [])];
+    const columns = ["Since", "Holds", "Subject", "Time left", ...(role === "operator" ? ["Action"] : [])];
     this.element = h(
       "div",
       {},
@@ -39,15 +39,15 @@ export class Budgets {
       h(
         "div",
         { class: "stack" },
-        card("Fullest budgets", "Limits that count tokens, money or another unit, as this node read them last.", this.filled),
+        card("Fullest budgets", "Limits that count tokens, money or another unit, as this node last read them.", this.filled),
         card(
           "Reservations",
-          "Held now, of those that this node granted, the oldest first. Whose they are is a digest.",
+          "Held reservations that this node granted, the oldest first. Subjects are shown as digests.",
           this.status,
           h(
             "table",
             { class: "blocks" },
-            h("caption", { class: "unseen" }, "Reservations that are held"),
+            h("caption", { class: "unseen" }, "Held reservations"),
             h("thead", {}, h("tr", {}, ...columns.map((name) => h("th", { scope: "col" }, name)))),
             this.body,
           ),
@@ -83,7 +83,7 @@ export class Budgets {
   private drawBudgets(): void {
     const budgets = this.frame?.outlook.budgets ?? [];
     if (budgets.length === 0) {
-      fill(this.filled, h("p", { class: "none" }, "No budget is in use: no limit with a unit of its own has counted anything."));
+      fill(this.filled, h("p", { class: "none" }, "No budget is in use: no limit with its own unit has counted anything yet."));
       return;
     }
     fill(this.filled, h("ol", { class: "ranks" }, ...budgets.map((budget) => this.budget(budget))));
@@ -127,7 +127,7 @@ export class Budgets {
       {},
       cell("Since", h("time", { datetime: one.since }, moment(new Date(one.since)))),
       cell("Holds", h("span", {}, [...amounts, ...slots].join(", ")), h("span", { class: "quiet" }, one.class)),
-      cell("Of", h("code", {}, [...subjects].join(" ") || "everybody")),
+      cell("Subject", h("code", {}, [...subjects].join(" ") || "all callers")),
       cell("Time left", left),
       this.role === "operator" && cell("Action", button),
     );

@@ -15,12 +15,12 @@ interface Kind {
 }
 
 const KINDS: Kind[] = [
-  { value: "account", label: "Account", hint: "As the guard is told it." },
-  { value: "ip", label: "IP address", hint: "Of IPv6, its /64." },
+  { value: "account", label: "Account", hint: "As the application reports it to the guard." },
+  { value: "ip", label: "IP address", hint: "An IPv6 address stands for its /64." },
   {
     value: "username",
     label: "Name at an address",
-    hint: "As typed at the login: its lockout.",
+    hint: "As typed at the login. Shows its lockout.",
     beside: { name: "ip", label: "IP address", required: true },
   },
   {
@@ -48,7 +48,7 @@ export class Lookup {
   private readonly besideRow = h("div", { class: "field" });
   private readonly hint = h("p", { class: "hint", id: "value-hint" });
   private readonly problem = h("p", { class: "problem", role: "alert" });
-  private readonly result = h("section", { class: "result", "aria-label": "What was found", tabindex: "-1" });
+  private readonly result = h("section", { class: "result", "aria-label": "Result", tabindex: "-1" });
   private subject: Subject | null = null;
   private tiers: string[] = [];
 
@@ -60,7 +60,7 @@ export class Lookup {
       "div",
       {},
       h("div", { class: "head" }, h("h1", { tabindex: "-1" }, "Look up")),
-      h("p", { class: "hint" }, "What you type is hashed before anything is looked for. It is not shown again, and no log has it."),
+      h("p", { class: "hint" }, "Your input is hashed before the lookup. It is not shown again and never logged."),
       h(
         "form",
         {
@@ -72,8 +72,8 @@ export class Lookup {
             void this.submit();
           },
         },
-        h("div", { class: "field" }, h("label", { for: "kind" }, "What"), this.kind),
-        h("div", { class: "field" }, h("label", { for: "value" }, "Who"), this.value, this.hint),
+        h("div", { class: "field" }, h("label", { for: "kind" }, "Kind"), this.kind),
+        h("div", { class: "field" }, h("label", { for: "value" }, "Identifier"), this.value, this.hint),
         this.besideRow,
         h("button", { class: "primary", type: "submit" }, "Look up"),
         this.problem,
@@ -133,13 +133,13 @@ export class Lookup {
         "div",
         { class: "grid" },
         wide(card("Why", "", sentences(found))),
-        found.scores.length > 0 && card("Scores", "They fall by a point at a time if nothing is added.", scores(found)),
+        found.scores.length > 0 && card("Scores", "Scores fall by one point at a time unless more failures are added.", scores(found)),
         (found.buckets.length > 0 || found.quota !== undefined) &&
-          card("Buckets", found.truncated ? "The first two hundred." : "", buckets(found)),
-        card("Timeline", "What this process still remembers of its audit.", timeline(found)),
+          card("Buckets", found.truncated ? "The first 200 buckets." : "", buckets(found)),
+        card("Timeline", "Audit events that this process still remembers.", timeline(found)),
         this.role === "operator"
-          ? card("Act", "Each change is audited with your reason.", this.actions(found, subject))
-          : card("Act", "", h("p", { class: "none" }, "Your role may look and change nothing.")),
+          ? card("Actions", "Each change is audited with your reason.", this.actions(found, subject))
+          : card("Actions", "", h("p", { class: "none" }, "Your role can read everything and change nothing.")),
       ),
     );
   }
@@ -174,7 +174,7 @@ export class Lookup {
       const lift = (score: boolean) => (reason: string) => ask("DELETE", "/admin/blocks", { ...subject, score, reason });
       if (found.blocks.length > 0) act("Lift the block", "The block was lifted.", lift(false), true);
       if (found.blocks.length > 0 || found.scores.length > 0)
-        act("Lift and forget the score", "The block was lifted and the score forgotten.", lift(true));
+        act("Lift and clear the score", "The block was lifted and the score cleared.", lift(true));
     }
     if (found.buckets.length > 0) {
       const named = { ...subject };
@@ -193,7 +193,7 @@ export class Lookup {
         ),
       );
       extra.push(h("div", { class: "field" }, h("label", { for: "allow-for" }, "On the allowlist for"), time));
-      act("Put on the allowlist", "It is on the allowlist.", (reason) => {
+      act("Put on the allowlist", "The allowlist entry was added.", (reason) => {
         const until = new Date(Date.now() + Number(time.value) * 1000);
         const expires_at = `${until.toISOString().slice(0, 19)}Z`;
         return ask("POST", "/admin/rate-limit/allowlist", { ...allowed, reason, expires_at });
@@ -247,14 +247,14 @@ function allowlisting(subject: Subject): Record<string, string> | null {
 function verdict(found: Found, kind: string): HTMLElement {
   const against = found.findings.length > 0;
   const kindOf = !against ? "good" : found.decision === "hard_block" || found.decision === "deny" ? "bad" : "warn";
-  const free = found.free_in === null ? "" : ` It is free in ${span(found.free_in)} if nothing is added.`;
+  const free = found.free_in === null ? "" : ` Ends in ${span(found.free_in)} unless more is counted.`;
   const passes = found.allowlisted ? " An allowlist entry lets it pass its limits." : "";
-  const text = against ? `${kind}: ${words(found.decision)}.${free}` : `${kind}: nothing stands against it.`;
+  const text = against ? `${kind}: ${words(found.decision)}.${free}` : `${kind}: no active block and no exhausted limit.`;
   return h("p", { class: `verdict ${kindOf}`, "data-verdict": found.decision }, text + passes);
 }
 
 function sentences(found: Found): HTMLElement {
-  if (found.findings.length === 0) return h("p", { class: "none" }, "No block runs and no bucket is used up.");
+  if (found.findings.length === 0) return h("p", { class: "none" }, "No active block and no exhausted limit.");
   const lines = found.findings.map((finding) =>
     h(
       "li",
@@ -279,7 +279,7 @@ function scores(found: Found): HTMLElement {
       h(
         "span",
         { class: "value" },
-        `${score.score} points, one less at ${moment(new Date(score.falls_at))}, none at ${moment(new Date(score.gone_at))}`,
+        `${score.score} points, one less at ${moment(new Date(score.falls_at))}, zero at ${moment(new Date(score.gone_at))}`,
       ),
     ),
   );
@@ -291,8 +291,8 @@ function buckets(found: Found): HTMLElement {
   const now = Date.now() / 1000;
   const lines = sorted.map((bucket) => {
     const share = bucket.used / bucket.limit;
-    const reset = bucket.used === 0 ? "" : `, all free in ${span(bucket.reset - now)}`;
-    const retry = bucket.retry_after === null ? "" : `, next fits in ${span(bucket.retry_after)}`;
+    const reset = bucket.used === 0 ? "" : `, full again in ${span(bucket.reset - now)}`;
+    const retry = bucket.retry_after === null ? "" : `, next request fits in ${span(bucket.retry_after)}`;
     const classes = bucket.classes.length === 0 ? "" : ` (${bucket.classes.join(", ")})`;
     return h(
       "li",
@@ -309,7 +309,7 @@ function buckets(found: Found): HTMLElement {
 }
 
 function timeline(found: Found): HTMLElement {
-  if (found.timeline.length === 0) return h("p", { class: "none" }, "Nothing about it is remembered.");
+  if (found.timeline.length === 0) return h("p", { class: "none" }, "No recent events.");
   const lines = found.timeline.map((past) => {
     const about = [past.op ?? past.class, past.limit, past.rule].filter((part) => part !== null).join(", ");
     const kind = past.decision === "allow" ? "good" : past.decision === "soft_block" ? "warn" : "bad";

@@ -55,7 +55,7 @@ export class Overview {
   private readonly since = h("p", { class: "hint" });
 
   constructor(private readonly live: Live) {
-    const ten = "The last ten minutes.";
+    const ten = "The last 10 minutes.";
     this.element = h(
       "div",
       {},
@@ -65,24 +65,24 @@ export class Overview {
       h(
         "div",
         { class: "grid" },
-        wide(card("Decisions", "Each second, by outcome.", this.outcomes.element)),
-        card("Surfaces", "Each second, by where they were asked for.", this.surfaces.element),
-        card("Latency", "From the facts to the answer, and of the store.", this.latency.element),
-        card("Degradation", "0 is normal, 3 is the store and the policy source down.", this.level.element),
-        card("Store and breakers", "How each policy answers now.", this.dependencies),
+        wide(card("Decisions", "Per second, by outcome.", this.outcomes.element)),
+        card("Surfaces", "Decisions per second, by surface.", this.surfaces.element),
+        card("Latency", "Duration of decisions and of store calls.", this.latency.element),
+        card("Degradation", "0 is normal. At 3 the store and the policy source are down.", this.level.element),
+        card("Store and breakers", "Modes of the guard's flows and of the limits.", this.dependencies),
         card("What refuses most", `Limits and rules. ${ten}`, this.limits),
         card("Classes refused most", ten, this.classes),
         card("Who is refused most", `Stable pseudonyms, the same as in the audit. ${ten}`, this.subjects),
-        card("Shadow verdicts", `What would have been refused. ${ten}`, this.shadow),
-        card("Candidate policy", "Where it would decide otherwise.", this.candidate),
-        card("Quotas near their end", "At the pace of this month.", this.quotas),
+        card("Shadow verdicts", `Requests that would have been refused. ${ten}`, this.shadow),
+        card("Candidate policy", "Decisions that it would change.", this.candidate),
+        card("Quotas near their end", "Projected from the use of this month.", this.quotas),
         wide(card("What happened", "Breakers, modes and levels, the newest first.", this.notes)),
       ),
     );
   }
 
   private ranges(): HTMLElement {
-    const group = h("div", { class: "ranges", role: "group", "aria-label": "How far back" });
+    const group = h("div", { class: "ranges", role: "group", "aria-label": "Time range" });
     const choices: [Range, string][] = [
       ["5min", "5 minutes"],
       ["hour", "1 hour"],
@@ -161,12 +161,12 @@ export class Overview {
     const shadow = last(hour.shadow);
     fill(
       this.figures,
-      figure("Decisions a second", count(all / seconds), "decisions"),
+      figure("Decisions per second", count(all / seconds), "decisions"),
       figure("Refused", percent(all - allowed, all), "refused", all - allowed > 0 ? "warn" : ""),
       figure("p99 latency", duration(p99), "p99"),
       figure("Store", store.state, "store", store.state === "up" ? "good" : store.state === "slow" ? "warn" : "bad"),
       figure("Degradation", level === 0 ? "none" : `level ${level}`, "level", level === 0 ? "good" : level > 1 ? "bad" : "warn"),
-      figure("Shadow verdicts a second", count(shadow / seconds), "shadow"),
+      figure("Shadow verdicts per second", count(shadow / seconds), "shadow"),
     );
   }
 
@@ -196,7 +196,7 @@ export class Overview {
       h(
         "table",
         {},
-        h("thead", {}, h("tr", {}, ...["Policy", "Breaker", "Mode"].map((name) => h("th", { scope: "col" }, name)))),
+        h("thead", {}, h("tr", {}, ...["Calls", "Breaker", "Mode"].map((name) => h("th", { scope: "col" }, name)))),
         h("tbody", {}, ...rows),
       ),
     );
@@ -212,7 +212,7 @@ export class Overview {
     const differing = candidate.causes
       .map((cause) => ({ name: cause.name, count: cause.newly_denied + cause.newly_allowed }))
       .filter(({ count }) => count > 0);
-    ranks(list, differing, "--line-5", "It decides as the live policy does.");
+    ranks(list, differing, "--line-5", "No differences from the live policy.");
     const { verdicts } = candidate;
     const compared = verdicts.agrees + verdicts.newly_denied + verdicts.newly_allowed + verdicts.otherwise;
     fill(
@@ -229,7 +229,7 @@ export class Overview {
   private drawQuotas(frame: Frame): void {
     const { quotas } = frame.outlook;
     if (quotas.length === 0) {
-      fill(this.quotas, h("p", { class: "none" }, "No API key that asked since the start is beyond 80 %."));
+      fill(this.quotas, h("p", { class: "none" }, "No API key seen since the start has used more than 80 % of its quota."));
       return;
     }
     const now = Date.now() / 1000;

@@ -20,7 +20,7 @@ export class Policy {
         "div",
         { class: "grid" },
         wide(card("In force", "", this.now)),
-        wide(card("Reloads", "What each policy changed since the start, the newest first.", this.reloads)),
+        wide(card("Reloads", "Changes of each policy since the start, the newest first.", this.reloads)),
       ),
     );
   }
@@ -75,7 +75,7 @@ function reload(note: PolicyNote): HTMLElement {
 
 function changes(note: PolicyNote): (HTMLElement | null)[] {
   const { changed } = note;
-  if (changed === null) return [h("p", { class: "quiet" }, "The first since the start.")];
+  if (changed === null) return [h("p", { class: "quiet" }, "The first policy since the start.")];
   const lines = [
     ...changed.added.map((name) => line("added", "good", name)),
     ...changed.removed.map((name) => line("removed", "bad", name)),
@@ -85,7 +85,7 @@ function changes(note: PolicyNote): (HTMLElement | null)[] {
   if (changed.settings) lines.push(line("changed", "warn", "guard, lockout or fallback"));
   if (changed.routes) lines.push(line("changed", "warn", "routes"));
   if (changed.enforcement) lines.push(line("changed", "bad", note.enabled ? "enforcement on" : "enforcement off"));
-  if (lines.length === 0) lines.push(h("li", { class: "quiet" }, "Nothing that decides."));
+  if (lines.length === 0) lines.push(h("li", { class: "quiet" }, "No change in decisions."));
   return [h("ul", {}, ...lines)];
 }
 

@@ -48,7 +48,7 @@ export function signInView(entered: (role: Role) => void): HTMLElement {
       "div",
       { class: "card" },
       h("h1", {}, "Palisade"),
-      h("p", { class: "hint" }, "Sign in with the admin token, or with a token that has the role."),
+      h("p", { class: "hint" }, "Sign in with the admin or viewer token, or with a verified token that has one of these roles."),
       form,
     ),
   );

@@ -17,7 +17,7 @@ use super::{Caller, Operations};
 const INVALID: &str = "Invalid allowlist entry";
 const MISSING: &str = "Identifier not found in allowlist";
 
-/// An entry to add.
+/// An allowlist entry to add.
 #[derive(Debug, Deserialize)]
 #[cfg_attr(test, derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
@@ -26,21 +26,22 @@ pub(super) struct NewEntry {
     #[serde(rename = "type")]
     #[cfg_attr(test, schema(value_type = String, example = "ip"))]
     kind: Option<Value>,
-    /// Address, network or user.
+    /// The IP address, network or user id.
     #[cfg_attr(test, schema(value_type = String, example = "192.0.2.7"))]
     identifier: Option<Value>,
-    /// The organisation a user belongs to; absent: a user of that name in any.
+    /// Id of the user's organisation. Without it, the entry holds for this user id in every
+    /// organisation.
     #[cfg_attr(test, schema(value_type = Option<String>, example = "acme"))]
     org: Option<Value>,
-    /// Why.
+    /// Reason for the entry.
     #[cfg_attr(test, schema(value_type = String, example = "Internal monitoring service"))]
     reason: Option<Value>,
-    /// Until when, RFC 3339; absent: until it is removed.
+    /// End of the entry, RFC 3339. Without it, the entry holds until it is removed.
     #[cfg_attr(test, schema(value_type = Option<String>, example = "2027-12-31T23:59:59Z"))]
     expires_at: Option<Value>,
 }
 
-/// An entry to remove.
+/// An allowlist entry to remove.
 #[derive(Debug, Deserialize)]
 #[cfg_attr(test, derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
@@ -49,26 +50,26 @@ pub(super) struct OldEntry {
     #[serde(rename = "type")]
     #[cfg_attr(test, schema(value_type = String, example = "ip"))]
     kind: Option<Value>,
-    /// Address, network or user.
+    /// The IP address, network or user id.
     #[cfg_attr(test, schema(value_type = String, example = "192.0.2.7"))]
     identifier: Option<Value>,
-    /// The organisation that the entry names, if it does.
+    /// Id of the organisation, if the entry has one.
     #[cfg_attr(test, schema(value_type = Option<String>, example = "acme"))]
     org: Option<Value>,
 }
 
-/// An entry was added.
+/// Confirmation that an entry was added.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(utoipa::ToSchema), schema(as = AllowlistAdded))]
 pub(super) struct Added {
     allowlisted: bool,
-    /// What was given.
+    /// The identifier as given.
     identifier: String,
-    /// Until when, RFC 3339.
+    /// End of the entry, RFC 3339; null if it holds until it is removed.
     expires_at: Option<String>,
 }
 
-/// An entry was removed.
+/// Confirmation that an entry was removed.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(utoipa::ToSchema), schema(as = AllowlistRemoved))]
 pub(super) struct Removed {
@@ -82,27 +83,28 @@ pub(super) struct Listing {
     entries: Vec<EntryView>,
 }
 
-/// An entry. Whom it names is a digest; of an address, the network it is in.
+/// An allowlist entry. The identifier is shown as a digest, an address also by its anonymised
+/// network.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(utoipa::ToSchema))]
 pub(super) struct EntryView {
-    /// Its digest.
+    /// Digest of the identifier.
     id: String,
     /// `ip`, `cidr` or `user_id`.
     #[serde(rename = "type")]
     kind: &'static str,
-    /// The digest of a user's organisation; absent: of any.
+    /// Digest of the user's organisation; absent if the entry holds in every organisation.
     #[serde(skip_serializing_if = "Option::is_none")]
     org: Option<String>,
-    /// The anonymised network.
+    /// Anonymised network of the address.
     #[serde(skip_serializing_if = "Option::is_none")]
     network: Option<String>,
-    /// Prefix length of the entry itself.
+    /// Prefix length of the entry.
     #[serde(skip_serializing_if = "Option::is_none")]
     prefix_len: Option<u8>,
-    /// Why.
+    /// Reason for the entry.
     reason: String,
-    /// Until when, RFC 3339.
+    /// End of the entry, RFC 3339; null if it holds until it is removed.
     expires_at: Option<String>,
 }
 
@@ -157,7 +159,7 @@ fn identify(
     (kind.unwrap_or(AllowlistKind::UserId), identifier, org)
 }
 
-/// Lets an address, a network or a user pass.
+/// Adds an address, a network or a user to the allowlist.
 #[cfg_attr(test, utoipa::path(
     post,
     path = "/admin/rate-limit/allowlist",
@@ -202,7 +204,7 @@ pub(super) async fn add(
     }))
 }
 
-/// Takes an entry away.
+/// Removes an entry from the allowlist.
 #[cfg_attr(test, utoipa::path(
     delete,
     path = "/admin/rate-limit/allowlist",
@@ -229,7 +231,7 @@ pub(super) async fn remove(
     Ok(Json(Removed { removed: true }))
 }
 
-/// Every live entry.
+/// Lists all entries in force.
 #[cfg_attr(test, utoipa::path(
     get,
     path = "/admin/rate-limit/allowlist",

@@ -18,50 +18,50 @@ use super::{Caller, Operations};
 const INVALID: &str = "Invalid block";
 const PAGE_DEFAULT: usize = 100;
 
-/// Blocks that run now.
+/// Active blocks.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(utoipa::ToSchema), schema(as = Blocks))]
 pub(super) struct Listing {
     blocks: Vec<BlockView>,
-    /// Whether there are more than fit.
+    /// True if there are more blocks than the answer can hold.
     truncated: bool,
-    /// Pass as `after` to go on, if the listing is asked for in pages; null at the end.
+    /// Value of `after` for the next page, if `after` or `limit` was given; null on the last page.
     next: Option<String>,
 }
 
-/// What to lift: a record as it is listed, or a subject as a person names it, which is
-/// hashed and never kept.
+/// Blocks to lift: those of a record, as listed, or those of a subject. A subject's identifiers are
+/// hashed and never stored.
 #[derive(Debug, Deserialize)]
 #[cfg_attr(test, derive(utoipa::ToSchema), schema(as = BlockToLift))]
 #[serde(deny_unknown_fields)]
 pub(super) struct Target {
-    /// For the audit.
+    /// Reason for the change, recorded in the audit.
     #[cfg_attr(test, schema(value_type = String, example = "support case"))]
     reason: Option<Value>,
-    /// The record.
+    /// Kind of the record, as listed.
     #[cfg_attr(test, schema(value_type = Option<String>, example = "account-login"))]
     record: Option<Value>,
-    /// The record's digest.
+    /// Digest of the record, as listed.
     #[cfg_attr(test, schema(value_type = Option<String>))]
     id: Option<Value>,
-    /// Only the block on this key.
+    /// Guard key: lifts only its block.
     #[cfg_attr(test, schema(value_type = Option<String>, example = "K4"))]
     key: Option<KeyKind>,
-    /// And of this device or user agent.
+    /// Device or user agent, as listed: lifts only its block.
     #[cfg_attr(test, schema(value_type = Option<String>))]
     member: Option<Value>,
-    /// Instead of a record: an account, in login and OTP, as typed and as the proxy counts
-    /// it; with `ip` also its lockout there.
+    /// Account, instead of a record: lifts its blocks in login and OTP, as typed and as the proxy
+    /// counts it. With `ip` its lockout at that address, too.
     #[cfg_attr(test, schema(value_type = Option<String>))]
     account: Option<Value>,
-    /// An address; beside `username` where the name was typed.
+    /// IP address; with `username`, the one from which the name was typed.
     #[cfg_attr(test, schema(value_type = Option<String>))]
     ip: Option<Value>,
-    /// A name or email as typed, with `ip`: its lockout.
+    /// Name or email as typed, together with `ip`: lifts its lockout.
     #[cfg_attr(test, schema(value_type = Option<String>))]
     username: Option<Value>,
-    /// Whether the account's or the name's score is forgotten too, so that the next
-    /// failure is a first one.
+    /// Whether the score of the account or name is cleared, too, so that the next failure counts as
+    /// the first.
     #[serde(default)]
     score: bool,
 }
@@ -113,29 +113,29 @@ impl Target {
     }
 }
 
-/// What was lifted.
+/// Result of lifting blocks.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(utoipa::ToSchema), schema(as = Lifted))]
 pub(super) struct Report {
-    /// Blocks that were running.
+    /// Number of active blocks that were lifted.
     lifted: usize,
-    /// Whether the score was forgotten too.
+    /// Whether the score was cleared, too.
     score_forgotten: bool,
-    /// The spellings of the account that were looked up.
+    /// Spellings of the account that were looked up.
     looked_up: Vec<LookedUp>,
 }
 
-/// Which part of the blocks.
+/// The page to list.
 #[derive(Debug, Deserialize)]
 #[cfg_attr(test, derive(utoipa::IntoParams), into_params(parameter_in = Query))]
 pub(super) struct Paging {
-    /// What the page before gave as `next`.
+    /// Position at which the page starts: `next` of the previous page.
     after: Option<String>,
-    /// Blocks on a page, 1 to 1000: about so many, sometimes fewer.
+    /// Approximate number of blocks per page, 1 to 1000. A page may have fewer.
     limit: Option<usize>,
 }
 
-/// Blocks that run now: at most 1000, or a page at a time if `after` or `limit` is given.
+/// Lists active blocks: at most 1000, or a page at a time if `after` or `limit` is given.
 #[cfg_attr(test, utoipa::path(
     get,
     path = "/admin/blocks",
@@ -177,7 +177,7 @@ fn refused(error: AdminError) -> Refusal {
     Refusal::from_admin(&error, INVALID, "Block not found")
 }
 
-/// Ends the blocks of a record, one of them, or those of a subject.
+/// Lifts the blocks of a record, one of them, or those of a subject.
 #[cfg_attr(test, utoipa::path(
     delete,
     path = "/admin/blocks",

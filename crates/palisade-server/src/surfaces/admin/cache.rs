@@ -12,19 +12,19 @@ use super::{Caller, Operations};
 
 const INVALID: &str = "Invalid cache request";
 
-/// What is cached for a tenant.
+/// Cached policy of a tenant.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(utoipa::ToSchema))]
 pub(super) struct Cached {
-    /// How long ago it was fetched, in milliseconds.
+    /// Time since the policy was fetched, in milliseconds.
     age_ms: u64,
-    /// The source's version; null while the default policy stands in.
+    /// Version at the source; null while the default policy stands in.
     version: Option<u64>,
-    /// Where it comes from.
+    /// Source of the policy.
     source: &'static str,
     /// `fresh`, `stale` or `default`.
     state: &'static str,
-    /// Why the source's latest document is not in force; null if it is.
+    /// Reason that the source's latest document was refused; null if it is in force.
     refused: Option<String>,
 }
 
@@ -40,28 +40,28 @@ impl From<CachedTenant> for Cached {
     }
 }
 
-/// Whose policy is asked for again.
+/// Tenant whose policy is to be fetched again.
 #[derive(Debug, Deserialize)]
 #[cfg_attr(test, derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub(super) struct Invalidate {
-    /// A tenant; absent: all of them.
+    /// Id of the tenant; all tenants if absent.
     #[cfg_attr(test, schema(value_type = Option<String>, example = "acme"))]
     tenant_id: Option<Value>,
 }
 
-/// Whether something was cached.
+/// Whether a cached policy was invalidated.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(utoipa::ToSchema))]
 pub(super) struct Invalidated {
     invalidated: bool,
 }
 
-/// Age, version and source of a tenant's cached policy.
+/// Shows age, version and source of a tenant's cached policy.
 #[cfg_attr(test, utoipa::path(
     get,
     path = "/debug/cache/{tenant}",
-    params(("tenant" = String, Path, description = "The tenant")),
+    params(("tenant" = String, Path, description = "Id of the tenant")),
     responses((status = 200, body = Cached), (status = 404, body = Refusal))
 ))]
 pub(super) async fn show(
@@ -73,8 +73,8 @@ pub(super) async fn show(
     Ok(Json(cached.into()))
 }
 
-/// Asks the policy source again at once, on every node within a second. What is cached
-/// stays in force until it answers.
+/// Fetches policies from the source again: here at once, on other nodes within a second. A cached
+/// policy stays in force until the source answers.
 #[cfg_attr(test, utoipa::path(
     post,
     path = "/admin/cache/invalidate",

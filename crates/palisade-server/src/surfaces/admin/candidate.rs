@@ -7,8 +7,8 @@ use palisade::engine::CandidateReport;
 use super::Operations;
 use super::refusal::Refusal;
 
-/// Decisions by how the candidate policy compares with the live one, by limit, and the
-/// first that differ. Whoever they are about is a digest.
+/// Compares the decisions of the candidate policy with those of the live one, by limit, and shows
+/// the first that differ. Subjects are shown as digests.
 #[cfg_attr(test, utoipa::path(
     get,
     path = "/admin/candidate",

@@ -15,37 +15,37 @@ use super::{Caller, Operations};
 const INVALID: &str = "Invalid client request";
 const MISSING: &str = "Client not found";
 
-/// A client to be registered.
+/// An OAuth client to register.
 #[derive(Debug, Deserialize)]
 #[cfg_attr(test, derive(utoipa::ToSchema), schema(as = NewOAuthClient))]
 #[serde(deny_unknown_fields)]
 pub(super) struct NewClient {
-    /// Its `client_id`.
+    /// The client's `client_id`.
     #[cfg_attr(test, schema(value_type = String, example = "mobile-app"))]
     id: Option<Value>,
     /// `public` or `confidential`.
     #[serde(rename = "type")]
     #[cfg_attr(test, schema(value_type = String, example = "confidential"))]
     kind: Option<Value>,
-    /// For the audit.
+    /// Reason for the change, recorded in the audit.
     #[cfg_attr(test, schema(value_type = Option<String>))]
     reason: Option<Value>,
 }
 
-/// A client to be removed.
+/// An OAuth client to remove.
 #[derive(Debug, Deserialize)]
 #[cfg_attr(test, derive(utoipa::ToSchema), schema(as = OldOAuthClient))]
 #[serde(deny_unknown_fields)]
 pub(super) struct OldClient {
-    /// Its `client_id`.
+    /// The client's `client_id`.
     #[cfg_attr(test, schema(value_type = String, example = "mobile-app"))]
     id: Option<Value>,
-    /// For the audit.
+    /// Reason for the change, recorded in the audit.
     #[cfg_attr(test, schema(value_type = Option<String>))]
     reason: Option<Value>,
 }
 
-/// That a client is removed.
+/// Confirmation that an OAuth client was removed.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(utoipa::ToSchema), schema(as = OAuthClientRemoved))]
 pub(super) struct ClientRemoved {
@@ -53,13 +53,13 @@ pub(super) struct ClientRemoved {
     removed: bool,
 }
 
-/// Which page.
+/// The page to list.
 #[derive(Debug, Deserialize)]
 #[cfg_attr(test, derive(utoipa::IntoParams), into_params(parameter_in = Query))]
 pub(super) struct Paging {
-    /// Client after which to go on.
+    /// Id after which the page starts: `next` of the previous page.
     after: Option<String>,
-    /// Clients on the page, 1 to 1000.
+    /// Clients per page, 1 to 1000.
     limit: Option<usize>,
 }
 
@@ -111,7 +111,7 @@ pub(super) async fn add(
     Ok(Json(added.map_err(|error| refusal(&error))?))
 }
 
-/// Removes an OAuth client that was registered here.
+/// Removes an OAuth client that was registered over this API.
 #[cfg_attr(test, utoipa::path(
     delete,
     path = "/admin/rate-limit/clients",
@@ -136,7 +136,7 @@ pub(super) async fn remove(
     Ok(Json(ClientRemoved { removed: true }))
 }
 
-/// OAuth clients of every origin, a page at a time.
+/// Lists OAuth clients of every origin, a page at a time.
 #[cfg_attr(test, utoipa::path(
     get,
     path = "/admin/rate-limit/clients",

@@ -21,7 +21,7 @@ use crate::surfaces::decide;
     security(("operator" = [])),
     tags(
         (name = "decisions", description = "The decision API, for backends and proxies"),
-        (name = "health", description = "For supervisors and scrapers")
+        (name = "health", description = "Probes and metrics, for supervisors and scrapers")
     ),
     paths(
         allowlist::add, allowlist::remove, allowlist::list, reset::reset,
@@ -50,15 +50,15 @@ pub(super) fn administration() -> utoipa::openapi::OpenApi {
 
 /// The answers that every operation of an operator may give unless it declares its own.
 const REFUSALS: [(&str, &str); 7] = [
-    ("400", "A field is not valid; its value is not repeated"),
-    ("401", "No credential, or one that is not valid"),
-    ("403", "A valid token without the role"),
-    ("404", "There is nothing of that name"),
+    ("400", "A field is not valid. Its value is not repeated"),
+    ("401", "The credential is missing or not valid"),
+    ("403", "The credential is valid, but lacks the role"),
+    ("404", "Not found"),
     ("408", "The body did not arrive in time"),
     ("413", "The body is too large"),
     (
         "503",
-        "The store cannot be asked now, or the answer took too long",
+        "The store is unavailable, or the answer took too long",
     ),
 ];
 

@@ -15,7 +15,7 @@ use super::refusal::Refusal;
 
 const INVALID: &str = "Invalid subject";
 
-/// The subject, as the decision API would see it.
+/// Facts of the subject to explain, as the decision API would receive them.
 #[derive(Debug, Deserialize)]
 #[cfg_attr(test, derive(utoipa::ToSchema), schema(as = SubjectToExplain))]
 #[serde(deny_unknown_fields)]
@@ -23,7 +23,7 @@ pub(super) struct Subject {
     /// Facts as for `/v1/check`.
     #[cfg_attr(test, schema(value_type = Option<Object>))]
     request: Option<Value>,
-    /// Facts as for `/v1/guard/login/check`; `ip` may be absent where an `account` is named.
+    /// Facts as for `/v1/guard/login/check`; `ip` is optional if there is an `account`.
     #[cfg_attr(test, schema(value_type = Option<Object>))]
     guard: Option<Value>,
     /// A call of Envoy: `domain`, `descriptors` (each a list of `key` and `value`) and `hits`,
@@ -68,7 +68,7 @@ fn call(value: &Value) -> Result<DescriptorCall, WireError> {
     parse(&bytes)
 }
 
-/// Why a subject would be refused now. Nothing is counted.
+/// Explains why a subject would be refused now. Nothing is counted.
 #[cfg_attr(test, utoipa::path(
     post,
     path = "/admin/explain",

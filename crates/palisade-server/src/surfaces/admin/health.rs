@@ -10,7 +10,7 @@ use super::Served;
 #[cfg(test)]
 use crate::surfaces::exchange::problem::Document as Problem;
 
-/// How the process does.
+/// State of the process.
 #[derive(Clone, Copy, Debug, Serialize)]
 #[cfg_attr(test, derive(utoipa::ToSchema))]
 pub(super) struct Status {
@@ -27,31 +27,31 @@ enum Condition {
     Degraded,
 }
 
-/// The process answers
+/// Liveness: the process answers
 #[cfg_attr(test, utoipa::path(
     get,
     path = "/health/live",
     tag = "health",
     security(()),
-    responses((status = 200, body = Status, description = "Now"))
+    responses((status = 200, body = Status, description = "Current state"))
 ))]
 pub(super) async fn live() -> Json<Status> {
     let status = Condition::Live;
     Json(Status { status })
 }
 
-/// It should get traffic
+/// Readiness: the process should get traffic
 ///
-/// It is not ending; the store has answered, or limits are decided without it; and the store
-/// has not been away for too long.
+/// Ready means that the process is not stopping, that the store has answered or limits are decided
+/// without it, and that the store has not been unavailable for too long.
 #[cfg_attr(test, utoipa::path(
     get,
     path = "/health/ready",
     tag = "health",
     security(()),
     responses(
-        (status = 200, body = Status, description = "Now"),
-        (status = 503, body = Status, description = "It should not")
+        (status = 200, body = Status, description = "Current state"),
+        (status = 503, body = Status, description = "Not ready")
     )
 ))]
 pub(super) async fn ready(State(served): State<Served>) -> (StatusCode, Json<Status>) {
@@ -65,19 +65,19 @@ pub(super) async fn ready(State(served): State<Served>) -> (StatusCode, Json<Sta
     (code, Json(Status { status }))
 }
 
-/// What it depends on, and how that does
+/// Health of the store and of the policy source
 #[cfg_attr(test, utoipa::path(
     get,
     path = "/health/dependencies",
     tag = "health",
     security(("caller" = []), ("bearer" = []), ()),
     responses(
-        (status = 200, body = HealthReport, description = "Now"),
+        (status = 200, body = HealthReport, description = "Current state"),
         (
             status = 401,
             body = Problem,
             content_type = "application/problem+json",
-            description = "Neither the caller token nor a credential of an operator"
+            description = "Neither the caller token nor a credential of an operator was presented"
         )
     )
 ))]

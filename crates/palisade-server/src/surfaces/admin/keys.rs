@@ -21,49 +21,49 @@ const MISSING: &str = "API key not found";
 pub(super) const PAGE_DEFAULT: usize = 100;
 const SEARCH_BYTES_MAX: usize = 100;
 
-/// A key to be made.
+/// An API key to create.
 #[derive(Debug, Deserialize)]
 #[cfg_attr(test, derive(utoipa::ToSchema), schema(as = NewApiKey))]
 #[serde(deny_unknown_fields)]
 pub(super) struct NewKey {
-    /// For people: whose it is, or what for. 1 to 100 bytes.
+    /// Name for people, such as the owner or the purpose; 1 to 100 bytes.
     #[cfg_attr(test, schema(value_type = String, example = "billing of example.com"))]
     name: Option<Value>,
-    /// A tier of the policy.
+    /// Name of a tier in the policy.
     #[cfg_attr(test, schema(value_type = String, example = "starter"))]
     tier: Option<Value>,
-    /// At most 32 scopes of at most 64 bytes; left out, the key covers every route.
+    /// At most 32 scopes of at most 64 bytes each. Without them the key covers every route.
     #[cfg_attr(test, schema(value_type = Option<Vec<String>>))]
     scopes: Option<Value>,
-    /// For the audit.
+    /// Reason for the change, recorded in the audit.
     #[cfg_attr(test, schema(value_type = Option<String>))]
     reason: Option<Value>,
 }
 
-/// How a key is replaced.
+/// Terms on which the secret of a key is replaced.
 #[derive(Debug, Deserialize)]
 #[cfg_attr(test, derive(utoipa::ToSchema), schema(as = KeyRotation))]
 #[serde(deny_unknown_fields)]
 pub(super) struct Rotation {
-    /// For how long the secret before stays valid: 0 to 2592000, 86400 if left out.
+    /// Seconds for which the previous secret stays valid, 0 to 2592000; 86400 if absent.
     #[cfg_attr(test, schema(value_type = Option<u64>, example = 86400))]
     overlap_seconds: Option<Value>,
-    /// For the audit.
+    /// Reason for the change, recorded in the audit.
     #[cfg_attr(test, schema(value_type = Option<String>))]
     reason: Option<Value>,
 }
 
-/// Why a key is revoked.
+/// Reason for revoking an API key.
 #[derive(Debug, Deserialize)]
 #[cfg_attr(test, derive(utoipa::ToSchema), schema(as = KeyRevocation))]
 #[serde(deny_unknown_fields)]
 pub(super) struct Revocation {
-    /// For the audit.
+    /// Reason for the change, recorded in the audit.
     #[cfg_attr(test, schema(value_type = String, example = "found in a public repository"))]
     reason: Option<Value>,
 }
 
-/// That a key is revoked.
+/// Confirmation that an API key was revoked.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(utoipa::ToSchema), schema(as = KeyRevoked))]
 pub(super) struct Revoked {
@@ -71,15 +71,15 @@ pub(super) struct Revoked {
     revoked: bool,
 }
 
-/// Which keys.
+/// The keys to list.
 #[derive(Debug, Deserialize)]
 #[cfg_attr(test, derive(utoipa::IntoParams), into_params(parameter_in = Query))]
 pub(super) struct Search {
-    /// Hash after which to go on.
+    /// Hash after which the page starts: `next` of the previous page.
     after: Option<String>,
-    /// Keys on the page, 1 to 1000.
+    /// Keys per page, 1 to 1000.
     limit: Option<usize>,
-    /// Part of a name, or the beginning of a hash; at most 100 bytes.
+    /// Part of a name or the start of a hash, at most 100 bytes.
     search: Option<String>,
 }
 
@@ -129,7 +129,7 @@ fn issued(key: IssuedKey) -> Issued {
     ([(CACHE_CONTROL, "no-store")], Json(key))
 }
 
-/// Makes an API key and shows it, once.
+/// Creates an API key. The answer is the only one that shows its secret.
 #[cfg_attr(test, utoipa::path(
     post,
     path = "/admin/rate-limit/keys",
@@ -154,11 +154,12 @@ pub(super) async fn create(
     Ok((StatusCode::CREATED, issued(key)))
 }
 
-/// Replaces a key's secret and shows the new one, once. What was used stays used.
+/// Replaces the secret of an API key. The answer is the only one that shows the new secret. The
+/// key's use so far is kept.
 #[cfg_attr(test, utoipa::path(
     post,
     path = "/admin/rate-limit/keys/{key}/rotate",
-    params(("key" = String, Path, description = "The hash that names the key")),
+    params(("key" = String, Path, description = "Id of the key, as listed")),
     request_body = Rotation,
     responses((status = 200, body = IssuedKey), (status = 404, body = Refusal))
 ))]
@@ -177,11 +178,11 @@ pub(super) async fn rotate(
     Ok(issued(replaced.await.map_err(|error| refusal(&error))?))
 }
 
-/// Ends a key with all its secrets, also one of the policy file or of a source.
+/// Revokes an API key with all its secrets, whatever its origin.
 #[cfg_attr(test, utoipa::path(
     post,
     path = "/admin/rate-limit/keys/{key}/revoke",
-    params(("key" = String, Path, description = "The hash that names the key")),
+    params(("key" = String, Path, description = "Id of the key, as listed")),
     request_body = Revocation,
     responses((status = 200, body = Revoked), (status = 404, body = Refusal))
 ))]
@@ -200,7 +201,7 @@ pub(super) async fn revoke(
     Ok(Json(Revoked { revoked: true }))
 }
 
-/// API keys of every origin, a page at a time. No secret is among them.
+/// Lists API keys of every origin, without secrets, a page at a time.
 #[cfg_attr(test, utoipa::path(
     get,
     path = "/admin/rate-limit/keys",

@@ -20,61 +20,62 @@ const INVALID: &str = "Invalid subject";
 /// Most events in an answer.
 const EVENTS_SHOWN: usize = 50;
 
-/// Whom to look up: one of them, a user with its organisation, a name with its address.
+/// Subject to look up: one of these members, or `user` with `org`, `account` with `ip`, or
+/// `username` with `ip`.
 #[derive(Debug, Deserialize)]
 #[cfg_attr(test, derive(utoipa::ToSchema), schema(as = SubjectToLookUp))]
 #[serde(deny_unknown_fields)]
 pub(super) struct Subject {
-    /// An address; of IPv6, its /64.
+    /// IP address; an IPv6 address stands for its /64.
     #[cfg_attr(test, schema(value_type = Option<String>, example = "192.0.2.7"))]
     ip: Option<Value>,
-    /// An account of the guard, sought as typed and as the proxy counts it; with `ip`
-    /// also its lockout there.
+    /// Account of the guard, looked up as typed and as the proxy counts it. With `ip` its lockout
+    /// at that address, too.
     #[cfg_attr(test, schema(value_type = Option<String>))]
     account: Option<Value>,
-    /// A name or email as typed, with `ip`: its lockout.
+    /// Name or email as typed, together with `ip`: shows its lockout.
     #[cfg_attr(test, schema(value_type = Option<String>))]
     username: Option<Value>,
-    /// A user.
+    /// Id of a user.
     #[cfg_attr(test, schema(value_type = Option<String>))]
     user: Option<Value>,
-    /// An organisation, or the one that the user belongs to.
+    /// Id of an organisation; with `user`, the one that the user belongs to.
     #[cfg_attr(test, schema(value_type = Option<String>))]
     org: Option<Value>,
-    /// An OAuth client.
+    /// `client_id` of an OAuth client.
     #[cfg_attr(test, schema(value_type = Option<String>))]
     client: Option<Value>,
-    /// An API key, or its hash.
+    /// API key or its hash.
     #[cfg_attr(test, schema(value_type = Option<String>))]
     api_key: Option<Value>,
 }
 
-/// How a subject stands.
+/// Current state of a subject.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(utoipa::ToSchema))]
 pub(super) struct Found {
-    /// What the strictest finding asks for.
+    /// Outcome of the strictest finding.
     decision: &'static str,
-    /// The spellings of the account that were looked up.
+    /// Spellings of the account that were looked up.
     looked_up: Vec<LookedUp>,
-    /// What stands against it, the strictest first.
+    /// Blocks and limits that refuse the subject, the strictest first.
     findings: Vec<Finding>,
-    /// Blocks that run on it.
+    /// Active blocks of the subject.
     blocks: Vec<BlockView>,
-    /// Scores that may lead to the next block.
+    /// Current scores, which may lead to the next block.
     scores: Vec<ScoreView>,
-    /// Its buckets.
+    /// Buckets of the subject.
     buckets: Vec<BucketView>,
-    /// Whether it has more buckets than were read.
+    /// True if the subject has more buckets than the 200 that were read.
     truncated: bool,
-    /// Whether an allowlist entry lets it pass its limits.
+    /// True if an allowlist entry lets the subject pass its limits.
     allowlisted: bool,
-    /// Whole seconds until nothing stands against it, if nothing is added.
+    /// Whole seconds until nothing refuses the subject, unless more is counted.
     free_in: Option<u64>,
-    /// Of an API key: its hash, tier and quota.
+    /// For an API key: its hash, tier and quota.
     #[serde(skip_serializing_if = "Option::is_none")]
     quota: Option<QuotaUsage>,
-    /// What the audit has of it, the newest first: as far back as this process remembers.
+    /// Audit events about the subject, the newest first, as far back as this process remembers.
     timeline: Vec<Past>,
 }
 
@@ -154,7 +155,7 @@ impl Named {
     }
 }
 
-/// How a subject stands now, and what became of it lately. Nothing is counted.
+/// Shows the current state of a subject and its recent audit events. Nothing is counted.
 #[cfg_attr(test, utoipa::path(
     post,
     path = "/admin/lookup",

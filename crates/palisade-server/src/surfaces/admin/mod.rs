@@ -368,7 +368,7 @@ async fn admit_scraper(State(admin): State<Admin>, request: Request, next: Next)
     }
 }
 
-/// Metrics
+/// Metrics in the OpenMetrics text format
 #[cfg_attr(test, utoipa::path(
     get,
     path = "/metrics",
@@ -379,13 +379,13 @@ async fn admit_scraper(State(admin): State<Admin>, request: Request, next: Next)
             status = 200,
             body = String,
             content_type = "application/openmetrics-text",
-            description = "Now"
+            description = "Current metrics"
         ),
         (
             status = 401,
             body = Described,
             content_type = "application/problem+json",
-            description = "Neither the caller token nor a credential of an operator"
+            description = "Neither the caller token nor a credential of an operator was presented"
         )
     )
 ))]

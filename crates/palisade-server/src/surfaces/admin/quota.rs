@@ -14,36 +14,36 @@ const INVALID: &str = "Invalid quota request";
 const MISSING: &str = "API key not found";
 const PAGE_DEFAULT: usize = 100;
 
-/// Why a quota is set back.
+/// Reason for resetting a quota.
 #[derive(Debug, Deserialize)]
 #[cfg_attr(test, derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub(super) struct Reason {
-    /// For the audit.
+    /// Reason for the change, recorded in the audit.
     #[cfg_attr(test, schema(value_type = String, example = "credit after an outage"))]
     reason: Option<Value>,
 }
 
-/// The tier that a key is put on.
+/// Tier to give to an API key.
 #[derive(Debug, Deserialize)]
 #[cfg_attr(test, derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub(super) struct NewTier {
-    /// A tier of the policy.
+    /// Name of a tier in the policy.
     #[cfg_attr(test, schema(value_type = String, example = "business"))]
     tier: Option<Value>,
-    /// For the audit.
+    /// Reason for the change, recorded in the audit.
     #[cfg_attr(test, schema(value_type = Option<String>, example = "upgrade"))]
     reason: Option<Value>,
 }
 
-/// Which page.
+/// The page to list.
 #[derive(Debug, Deserialize)]
 #[cfg_attr(test, derive(utoipa::IntoParams), into_params(parameter_in = Query))]
 pub(super) struct Paging {
-    /// Hash after which to go on.
+    /// Hash after which the page starts: `next` of the previous page.
     after: Option<String>,
-    /// Quotas on the page, 1 to 1000.
+    /// Quotas per page, 1 to 1000.
     limit: Option<usize>,
 }
 
@@ -60,7 +60,7 @@ fn hash(key: &str) -> Result<&str, Refusal> {
     Ok(key)
 }
 
-/// What a key has used.
+/// Shows the use of an API key this month.
 #[cfg_attr(test, utoipa::path(
     get,
     path = "/admin/rate-limit/quota/{key}",
@@ -75,7 +75,7 @@ pub(super) async fn get(
     Ok(Json(usage.map_err(|error| refusal(&error))?))
 }
 
-/// Sets a key's usage of this month back to zero.
+/// Resets the use of an API key this month to zero.
 #[cfg_attr(test, utoipa::path(
     post,
     path = "/admin/rate-limit/quota/{key}/reset",
@@ -97,7 +97,7 @@ pub(super) async fn reset(
     Ok(Json(usage.map_err(|error| refusal(&error))?))
 }
 
-/// Puts a key on another tier, with immediate effect.
+/// Moves an API key to another tier, with immediate effect.
 #[cfg_attr(test, utoipa::path(
     put,
     path = "/admin/rate-limit/quota/{key}/tier",
@@ -121,7 +121,7 @@ pub(super) async fn tier(
     Ok(Json(usage.map_err(|error| refusal(&error))?))
 }
 
-/// What every key has used, a page at a time.
+/// Lists the use of every API key this month, a page at a time.
 #[cfg_attr(test, utoipa::path(
     get,
     path = "/admin/rate-limit/quotas",

@@ -13,19 +13,19 @@ use serde::Serialize;
 use super::access::Denied;
 use crate::surfaces::exchange::problem::Problem;
 
-/// Why a request was refused.
+/// Refusal of an administration request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(utoipa::ToSchema))]
 pub(crate) struct Refusal {
     #[serde(skip)]
     status: u16,
-    /// Machine-readable error.
+    /// Machine-readable cause.
     #[cfg_attr(test, schema(value_type = String, example = "invalid_request"))]
     error: &'static str,
-    /// For people.
+    /// Message for people.
     #[cfg_attr(test, schema(value_type = String))]
     message: &'static str,
-    /// What is wrong with each field.
+    /// Problem of each invalid field, by the field's name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     #[cfg_attr(test, schema(value_type = BTreeMap<String, String>))]
     details: BTreeMap<&'static str, &'static str>,

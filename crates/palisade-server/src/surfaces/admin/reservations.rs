@@ -18,13 +18,13 @@ const INVALID: &str = "Invalid reservation request";
 const MISSING: &str = "Reservation not found";
 const LISTED_DEFAULT: usize = 100;
 
-/// Reservations that are held, of those that this node granted or extended.
+/// Held reservations that this node granted or extended.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(utoipa::ToSchema), schema(as = Reservations))]
 pub(super) struct Listing {
-    /// The oldest first.
+    /// The reservations, the oldest first.
     reservations: Vec<ReservationView>,
-    /// The number of all.
+    /// Number of all held reservations.
     total: usize,
 }
 
@@ -32,16 +32,16 @@ pub(super) struct Listing {
 #[derive(Debug, Deserialize)]
 #[cfg_attr(test, derive(utoipa::IntoParams), into_params(parameter_in = Query))]
 pub(super) struct PageSize {
-    /// Reservations in the answer, 1 to 1000, 100 if left out: the oldest.
+    /// Number of reservations to list, 1 to 1000; 100 if absent.
     limit: Option<usize>,
 }
 
-/// Why a reservation is released.
+/// Reason for releasing a reservation.
 #[derive(Debug, Deserialize)]
 #[cfg_attr(test, derive(utoipa::ToSchema), schema(as = ReservationRelease))]
 #[serde(deny_unknown_fields)]
 pub(super) struct Reason {
-    /// For the audit.
+    /// Reason for the change, recorded in the audit.
     #[cfg_attr(test, schema(value_type = String, example = "the job was cancelled"))]
     reason: Option<Value>,
 }
@@ -50,9 +50,10 @@ pub(super) struct Reason {
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(utoipa::ToSchema), schema(as = ReservationReleased))]
 pub(super) struct Report {
-    /// False while the store cannot be asked: it is released as soon as the store answers.
+    /// False if the store is unavailable. The release then takes effect as soon as the store
+    /// answers.
     recorded: bool,
-    /// The amounts that went back, by unit.
+    /// Amounts that were given back, by unit.
     released: BTreeMap<String, u64>,
 }
 
@@ -60,8 +61,7 @@ fn refusal(error: &AdminError) -> Refusal {
     Refusal::from_admin(error, INVALID, MISSING)
 }
 
-/// Reservations that are held, the oldest first. Every node lists those that it granted or
-/// extended.
+/// Lists held reservations, the oldest first. A node lists those that it granted or extended.
 #[cfg_attr(test, utoipa::path(
     get,
     path = "/admin/reservations",
@@ -85,15 +85,15 @@ pub(super) async fn list(
     }))
 }
 
-/// Releases a reservation: what it holds goes back, as if nothing had been used.
+/// Releases a reservation. All of it is given back, as if nothing had been used.
 #[cfg_attr(test, utoipa::path(
     post,
     path = "/admin/reservations/{id}/release",
-    params(("id" = String, Path, description = "The reservation's id, as it is listed")),
+    params(("id" = String, Path, description = "Id of the reservation, as listed")),
     request_body = Reason,
     responses(
         (status = 200, body = Report),
-        (status = 202, body = Report, description = "The store cannot be asked now"),
+        (status = 202, body = Report, description = "The store is unavailable; the release takes effect as soon as it answers"),
         (status = 404, body = Refusal)
     )
 ))]

@@ -12,12 +12,12 @@ use super::{Caller, Operations};
 
 const INVALID: &str = "Invalid reset request";
 
-/// Whose buckets are cleared, and why.
+/// Subjects whose buckets are to be cleared.
 #[derive(Debug, Deserialize)]
 #[cfg_attr(test, derive(utoipa::ToSchema), schema(as = Reset))]
 #[serde(deny_unknown_fields)]
 pub(super) struct Request {
-    /// For the audit.
+    /// Reason for the reset, recorded in the audit.
     #[cfg_attr(test, schema(value_type = String, example = "support case"))]
     reason: Option<Value>,
     /// 1 to 100 subjects.
@@ -25,36 +25,36 @@ pub(super) struct Request {
     subjects: Vec<Subject>,
 }
 
-/// A subject. An organisation beside a user or token says where they belong.
+/// A subject. `org` together with `user` or `token` is the organisation that they belong to.
 #[derive(Debug, Deserialize)]
 #[cfg_attr(test, derive(utoipa::ToSchema), schema(as = SubjectToReset))]
 #[serde(deny_unknown_fields)]
 pub(super) struct Subject {
-    /// An address; of IPv6, its /64.
+    /// IP address; an IPv6 address stands for its /64.
     #[cfg_attr(test, schema(value_type = Option<String>))]
     ip: Option<Value>,
-    /// An organisation.
+    /// Id of an organisation.
     #[cfg_attr(test, schema(value_type = Option<String>))]
     org: Option<Value>,
-    /// A user.
+    /// Id of a user.
     #[cfg_attr(test, schema(value_type = Option<String>))]
     user: Option<Value>,
-    /// A token id.
+    /// Id of a token.
     #[cfg_attr(test, schema(value_type = Option<String>))]
     token: Option<Value>,
-    /// An OAuth client.
+    /// `client_id` of an OAuth client.
     #[cfg_attr(test, schema(value_type = Option<String>))]
     client: Option<Value>,
-    /// The hash of an API key.
+    /// Hash of an API key.
     #[cfg_attr(test, schema(value_type = Option<String>))]
     api_key: Option<Value>,
-    /// For limits by endpoint: only this path.
+    /// Path, for limits that count by endpoint: clears only its buckets.
     #[cfg_attr(test, schema(value_type = Option<String>))]
     path: Option<Value>,
-    /// Only limits of this class.
+    /// Class: clears only the buckets of its limits.
     #[cfg_attr(test, schema(value_type = Option<String>))]
     class: Option<Value>,
-    /// Only this limit.
+    /// Name of a limit: clears only its buckets.
     #[cfg_attr(test, schema(value_type = Option<String>))]
     limit: Option<Value>,
 }
@@ -75,29 +75,29 @@ impl Subject {
     }
 }
 
-/// What was cleared.
+/// Result of a reset.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(utoipa::ToSchema), schema(as = ResetDone))]
 pub(super) struct Done {
-    /// Whether everything was.
+    /// True if every bucket was cleared.
     reset: bool,
-    /// Each bucket.
+    /// Every bucket with its result.
     buckets: Vec<Bucket>,
 }
 
-/// One bucket.
+/// Result for one bucket.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(utoipa::ToSchema))]
 pub(super) struct Bucket {
-    /// Position of its subject in the request.
+    /// Position of the bucket's subject in the request.
     subject: usize,
-    /// Its limit.
+    /// Name of the limit.
     limit: String,
-    /// Whether it was cleared: a cluster may do some and not others.
+    /// Whether the bucket was cleared. A Redis Cluster may clear some buckets and not others.
     done: bool,
 }
 
-/// Clears the buckets of the named subjects in one transaction.
+/// Clears the buckets of the given subjects in one transaction.
 #[cfg_attr(test, utoipa::path(
     post,
     path = "/admin/rate-limit/reset",

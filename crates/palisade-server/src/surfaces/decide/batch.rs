@@ -17,7 +17,7 @@ use crate::surfaces::exchange::{Reply, reply};
 /// Factor by which a batch may be larger than a single body.
 const BODY_FACTOR: usize = 16;
 
-/// Checks to answer together.
+/// Several checks in one request.
 #[derive(Deserialize)]
 #[cfg_attr(test, derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]

@@ -42,7 +42,7 @@ pub(super) async fn peek(
 #[derive(utoipa::ToSchema)]
 #[expect(dead_code, reason = "only its schema is used")]
 pub(super) struct RefundFacts {
-    /// The receipt that a check answered with.
+    /// Receipt from the answer of a check.
     #[schema(min_length = 1, max_length = 5464)]
     receipt: String,
     #[schema(min_length = 1, max_length = 512)]
@@ -51,13 +51,13 @@ pub(super) struct RefundFacts {
     correlation_id: Option<String>,
 }
 
-/// What was given back.
+/// Result of a refund.
 #[derive(Serialize)]
 #[cfg_attr(test, derive(utoipa::ToSchema))]
 pub(super) struct Refunded<'a> {
-    /// False if the receipt was used before, or nothing of it counts any more.
+    /// False if the receipt was already used, or if no bucket counts the charge any more.
     refunded: bool,
-    /// The buckets as they are now.
+    /// State of the buckets.
     limits: &'a [LimitReading],
     request_id: &'a str,
 }

@@ -37,13 +37,13 @@ const REFUSALS: [(&str, &str, &str); 6] = [
     (
         "400",
         "BadField",
-        "A field is not valid; it is named, its value is not repeated",
+        "A field is not valid. The body names the field and never repeats its value",
     ),
-    ("401", "NoCaller", "No caller token, or a wrong one"),
+    ("401", "NoCaller", "The caller token is missing or wrong"),
     ("403", "NotFromHere", "Not accepted from here"),
     ("408", "TooSlow", "The body did not arrive in time"),
     ("413", "TooLarge", "The body is too large"),
-    ("503", "Unavailable", "The service cannot answer now"),
+    ("503", "Unavailable", "The service is unavailable now"),
 ];
 
 /// Paths, schemas and credentials of the decision API.
@@ -96,7 +96,7 @@ fn operation(route: Route, method: &Method) -> Operation {
         .content("application/json", json(words.gives))
         .header(
             "X-Request-Id",
-            text_header("The request's id; absent if no header can carry it"),
+            text_header("Id of the request; absent if a header cannot carry it"),
         )
         .build();
     let operation = OperationBuilder::new()
@@ -133,7 +133,7 @@ struct Words {
 }
 
 fn words(route: Route, method: &Method) -> Words {
-    const DATA: &str = "The decision is data: the status is 200 whatever it is";
+    const DATA: &str = "The decision. The status is 200 also if the request is refused";
     let words = |id: &str, summary: &str, answered, takes, gives| Words {
         id: id.to_owned(),
         summary: summary.to_owned(),
@@ -143,47 +143,47 @@ fn words(route: Route, method: &Method) -> Words {
     };
     let decides = |id, summary| words(id, summary, DATA, "RequestFacts", "Answer");
     match route {
-        Route::Check => decides("check", "Decides about a request and counts it"),
-        Route::Peek => decides("peek", "Decides about a request and counts nothing"),
+        Route::Check => decides("check", "Decides about a request and charges its buckets"),
+        Route::Peek => decides("peek", "Decides about a request and charges nothing"),
         Route::Refund => words(
             "refund",
-            "Gives back what a check took, once",
-            "What was given back",
+            "Gives back the charge of a check, at most once",
+            "Result of the refund",
             "RefundFacts",
             "Refunded",
         ),
         Route::Batch => words(
             "batch",
-            "Up to a thousand checks, answered in their order",
+            "Makes up to 1000 checks, in order",
             DATA,
             "Batch",
             "Answers",
         ),
         Route::Reserve => words(
             "reserve",
-            "Reserves what a request may cost, with a place among what is in progress",
+            "Reserves the estimated cost of a request, and its slots where requests in progress are limited",
             DATA,
             "ReserveFacts",
             "Reserved",
         ),
         Route::FollowUp(Step::Extend) => words(
             "extend",
-            "Extends a reservation by more cost, to a later end, or both",
+            "Extends a reservation: adds cost, moves its end, or both",
             DATA,
             "ReservationFacts",
             "Extended",
         ),
         Route::FollowUp(Step::Settle) => words(
             "settle",
-            "Settles a reservation by what was really used, once",
-            "What was used and reserved",
+            "Settles a reservation: corrects it to the amounts that were used, at most once",
+            "Amounts used and reserved",
             "ReservationFacts",
             "Settled",
         ),
         Route::FollowUp(Step::Release) => words(
             "release",
-            "Gives back all of a reservation: nothing was used",
-            "What was reserved",
+            "Releases a reservation: gives all of it back, because nothing was used",
+            "Amounts reserved",
             "ReservationFacts",
             "Settled",
         ),
@@ -197,15 +197,15 @@ fn words(route: Route, method: &Method) -> Words {
         }
         Route::Sessions if *method == Method::DELETE => words(
             "revoke_sessions",
-            "Revokes one session device of an account, or all",
-            "How many there were",
+            "Revokes one session device of an account, or all of them",
+            "Number of revoked session devices",
             "OldSession",
             "Revoked",
         ),
         Route::Sessions => words(
             "issue_session",
             "Issues a session device to an account",
-            "The session id, which is shown only here",
+            "The session id. No other answer shows it",
             "NewSession",
             "Issued",
         ),
@@ -217,11 +217,11 @@ fn words(route: Route, method: &Method) -> Words {
 fn moment(op: GuardOp) -> String {
     let (flow, step) = op.name().split_once('.').unwrap_or_default();
     let when = match step {
-        "check" => "before the credential is verified",
-        "failure" => "the credential was wrong",
-        "success" => "the credential was right",
-        "unknown" => "how it ended is not known",
-        _ => return "A heavy endpoint was called".to_owned(),
+        "check" => "check before the credential is verified",
+        "failure" => "report that the credential was wrong",
+        "success" => "report that the credential was right",
+        "unknown" => "report that the outcome is unknown",
+        _ => return "Heavy API: report a call of a heavy endpoint".to_owned(),
     };
     format!("{flow}: {when}")
 }
@@ -297,7 +297,7 @@ fn components() -> Components {
             SecurityScheme::Http(
                 HttpBuilder::new()
                     .scheme(HttpAuthScheme::Bearer)
-                    .description(Some("The same"))
+                    .description(Some("The caller token as a bearer token"))
                     .build(),
             ),
         )
@@ -312,7 +312,7 @@ impl PartialSchema for RequestFacts {
         OneOfBuilder::new()
             .item(Ref::from_schema_name("HttpRequest"))
             .item(Ref::from_schema_name("Job"))
-            .description(Some("What asks to be let through"))
+            .description(Some("Facts of an HTTP request or of a background job"))
             .into()
     }
 }
@@ -370,20 +370,20 @@ pub(in crate::surfaces) fn refine(schemas: &mut Map<String, Value>) {
     }
     if let Some(request) = schemas.get("HttpRequest") {
         let mut reserve = request.clone();
-        reserve["description"] = json!("What asks to be reserved");
+        reserve["description"] = json!("Facts of the request that a reservation is for");
         if let Some(fields) = reserve["properties"].as_object_mut() {
             fields.remove("receipt");
             fields.remove("report");
         }
         reserve["properties"]["hold"] = json!({"type": ["string", "null"],
-            "description": "How long it lasts unless it is extended, as in `90s`"});
+            "description": "Time until the reservation ends unless it is extended, for example `90s`"});
         reserve["properties"]["at_most"] = json!({"type": ["boolean", "null"],
-            "description": "Whether what is left is granted where not everything is"});
+            "description": "Whether to reserve what is left if the whole cost does not fit"});
         schemas.insert("ReserveFacts".to_owned(), reserve);
     }
     with_what_is_held(schemas);
     job["description"] = json!(
-        "A background job that is about to be enqueued: it counts for its organisation and token"
+        "Facts of a background job that is about to be enqueued. It counts for its organisation and token"
     );
     job["properties"]["op"] = json!({"type": "string", "enum": ["job.enqueue"]});
     job["properties"]["layers"] = words(&["all", "identity"]);
@@ -395,7 +395,7 @@ pub(in crate::surfaces) fn refine(schemas: &mut Map<String, Value>) {
     // A call of a heavy endpoint may have no account.
     hit["required"] = json!(["ip"]);
     hit["properties"]["account"]["type"] = json!(["string", "null"]);
-    hit["description"] = json!("What is known about a call");
+    hit["description"] = json!("Facts of a call of a heavy endpoint");
     schemas.insert("HitFacts".to_owned(), hit);
 }
 

@@ -61,19 +61,19 @@ pub(super) async fn command(
     Ok(reply::as_data(&answer, id))
 }
 
-/// Whose session devices are revoked.
+/// Account whose session devices are to be revoked.
 #[derive(Deserialize)]
 #[cfg_attr(test, derive(utoipa::ToSchema), schema(as = OldSession))]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawSession {
     #[cfg_attr(test, schema(min_length = 1, max_length = 512))]
     account: String,
-    /// Which; all of them if it is absent.
+    /// Session id to revoke; all of the account's if absent.
     #[cfg_attr(test, schema(min_length = 1, max_length = 512))]
     session_id: Option<String>,
 }
 
-/// To whom a session device is issued.
+/// Account that gets a session device.
 // The body is parsed as `RawSession`; issuing a session uses only this field.
 #[cfg(test)]
 #[derive(utoipa::ToSchema)]

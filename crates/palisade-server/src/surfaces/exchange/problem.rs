@@ -104,7 +104,7 @@ impl Kind {
     }
 }
 
-/// RFC 9457
+/// Problem document (RFC 9457).
 #[derive(Serialize)]
 #[cfg_attr(test, derive(utoipa::ToSchema), schema(as = Problem))]
 pub(in crate::surfaces) struct Document<'a> {

@@ -83,9 +83,7 @@ fn address(url: &str) -> Result<Address, Failure> {
             "write `http://HOST:PORT` or `https://HOST:PORT`, the address of the application",
         )
     };
-    let uri: Uri = url
-        .parse()
-        .map_err(|_| refused("is no URL that can be read"))?;
+    let uri: Uri = url.parse().map_err(|_| refused("is not a valid URL"))?;
     let scheme = uri.scheme().cloned();
     let scheme = scheme
         .filter(|scheme| [Scheme::HTTP, Scheme::HTTPS].contains(scheme))

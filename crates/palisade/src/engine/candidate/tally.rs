@@ -19,43 +19,42 @@ const CAUSES_MAX: usize = 1000;
 /// Number of differences that are kept; only the first ones are.
 const FIRST_MAX: usize = 50;
 
-/// How the candidate compares, for operators and dashboards. Names of the policy and
-/// pseudonyms only.
+/// Comparison of the candidate policy with the live one. Subjects are shown as digests.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct CandidateReport {
-    /// Since when it is compared: since it, or the live policy, was last replaced.
+    /// Start of the comparison, RFC 3339: when the candidate or the live policy was last replaced.
     pub since: String,
     /// Revision of the live policy.
     pub live_revision: u64,
     /// Revision of the file when the candidate was read.
     pub candidate_revision: u64,
-    /// Decisions by verdict.
+    /// Number of decisions, by result.
     pub verdicts: ComparisonCounts,
-    /// By the limit or rule that refuses, those with most differences first.
+    /// Counts by the limit or rule that refuses, those with most differences first.
     pub causes: Vec<CauseCounts>,
-    /// The first differences.
+    /// The first decisions that differ.
     pub first: Vec<FirstDifference>,
     /// Buckets and records that the candidate holds.
     pub keys: u64,
-    /// New keys that had to share a bucket because its bound was reached: it then refuses
-    /// more than it would.
+    /// New keys that had to share a bucket because the bound was reached. A shared bucket refuses
+    /// more than separate ones.
     pub overflowed: u64,
 }
 
-/// Decisions by how they compare.
+/// Number of decisions, by the result of the comparison.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ComparisonCounts {
     /// Both allow, or both refuse for the same cause.
     pub agrees: u64,
-    /// Allowed, and refused by the candidate.
+    /// Allowed by the live policy, refused by the candidate.
     pub newly_denied: u64,
-    /// Refused, and allowed by the candidate.
+    /// Refused by the live policy, allowed by the candidate.
     pub newly_allowed: u64,
-    /// Refused by both, in another way.
+    /// Refused by both, but differently.
     pub otherwise: u64,
-    /// Decided without the store: says nothing about the policies.
+    /// Decided without the store, which says nothing about the policies.
     pub not_compared: u64,
 }
 
@@ -79,41 +78,41 @@ impl ComparisonCounts {
     }
 }
 
-/// What one limit or rule refuses under each policy.
+/// Requests that one limit or rule refuses under each policy.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct CauseCounts {
-    /// A limit's name, else a rule's id.
+    /// Name of the limit, otherwise id of the rule.
     pub name: String,
-    /// Refused by it under the live policy.
+    /// Refused under the live policy.
     pub live: u64,
-    /// Refused by it under the candidate.
+    /// Refused under the candidate.
     pub candidate: u64,
-    /// Allowed, and refused by it under the candidate.
+    /// Refused under the candidate, allowed by the live policy.
     pub newly_denied: u64,
-    /// Refused by it, and allowed by the candidate.
+    /// Refused under the live policy, allowed by the candidate.
     pub newly_allowed: u64,
 }
 
-/// One of the first differences.
+/// One of the first decisions that differ.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct FirstDifference {
-    /// When, RFC 3339.
+    /// Time of the decision, RFC 3339.
     pub at: String,
-    /// How it differs.
+    /// Kind of difference.
     pub verdict: Comparison,
-    /// The class of a request, the guard's operation, or the domain that Envoy asked.
+    /// Class of the request, command of the guard, or domain of the call of Envoy.
     pub asked: String,
-    /// Whose: the digest by which audits name the most personal of their names, else one
-    /// of their address. Empty of descriptors: which of their entries names somebody is not
-    /// known.
+    /// Digest of the subject's most personal identifier, as in the audit; otherwise of its address.
+    /// Empty for a call of Envoy, because it is not known which of its entries names a person.
     pub subject: String,
-    /// What was answered.
+    /// Outcome under the live policy.
     pub live: &'static str,
-    /// What the candidate would have answered.
+    /// Outcome under the candidate.
     pub candidate: &'static str,
-    /// What refuses: in the candidate or, of what it newly allows, in the live policy.
+    /// Limit or rule that refuses: in the candidate or, if the candidate newly allows, in the live
+    /// policy.
     pub cause: String,
 }
 

@@ -8,20 +8,20 @@ use palisade_core::headers::Header;
 use palisade_core::rule::Rule;
 use serde::Serialize;
 
-/// How one policy's decision differs from another's on the same facts.
+/// Result of comparing the decisions of two policies on the same facts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Comparison {
     /// Both allow, or both refuse for the same cause.
     Agrees,
-    /// Allowed, and refused by the other.
+    /// Allowed by the first policy, refused by the other.
     NewlyDenied,
-    /// Refused, and allowed by the other.
+    /// Refused by the first policy, allowed by the other.
     NewlyAllowed,
     /// Refused by both, in another way or by another rule or limit.
     Otherwise,
-    /// One of them was found without a store: that says nothing about the policies.
+    /// One of them was reached without the store, which says nothing about the policies.
     NotCompared,
 }
 

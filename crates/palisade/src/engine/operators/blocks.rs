@@ -18,51 +18,51 @@ const PAGE: usize = 500;
 /// Most pages of the store that are scanned for one page of blocks.
 const PAGES_LOOKED_AT: usize = 20;
 
-/// One block. Whom it is on is a digest.
+/// One active block. The blocked subject is shown as a digest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Block))]
 pub struct BlockView {
-    /// The record it is in, for example `account-login`.
+    /// Kind of the record that holds the block, for example `account-login`.
     pub record: &'static str,
-    /// The record's digest.
+    /// Digest of the record.
     pub id: String,
-    /// The key it is on, for example `K4`.
+    /// Blocked guard key, for example `K4`.
     #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub key: KeyKind,
-    /// Which device or user agent of the record.
+    /// The device or user agent within the record, if only that one is blocked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub member: Option<String>,
-    /// The rule that issued it.
+    /// Id of the rule that issued the block.
     #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub rule: Rule,
-    /// What the rule means, for people.
+    /// Meaning of the rule, in words.
     pub words: &'static str,
     /// `soft_block`, `hard_block` or `deny`.
     #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub decision: Outcome,
-    /// L1 to L6.
+    /// Ladder level, `L1` to `L6`; null if the block has none.
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub level: Option<Level>,
-    /// When it ends, RFC 3339.
+    /// End of the block, RFC 3339.
     pub until: String,
-    /// Whole seconds until then.
+    /// Whole seconds until the block ends.
     pub retry_after: u64,
 }
 
-/// A score that stands.
+/// Current score of one guard key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Points))]
 pub struct ScoreView {
-    /// The record it is in, for example `account-login`.
+    /// Kind of the record that holds the score, for example `account-login`.
     pub record: &'static str,
-    /// The key it is on, for example `K4`.
+    /// Scored guard key, for example `K4`.
     #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub key: KeyKind,
-    /// Points now.
+    /// Current number of points.
     pub score: u8,
-    /// When it falls by a point, RFC 3339.
+    /// Time at which the score falls by one point, RFC 3339.
     pub falls_at: String,
-    /// When it is zero, RFC 3339.
+    /// Time at which the score reaches zero, RFC 3339.
     pub gone_at: String,
 }
 

@@ -11,41 +11,41 @@ use super::super::Engine;
 use super::explain_call::CalledBucket;
 use super::{BlockView, BucketView, LookedUp};
 
-/// What stands against the subject, and what does not.
+/// Explanation of the decision that a subject would get now.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Explained))]
 pub struct Explanation {
-    /// What the strictest finding asks for.
+    /// Outcome of the strictest finding.
     pub decision: &'static str,
-    /// The strictest first.
+    /// Findings, the strictest first.
     pub findings: Vec<Finding>,
-    /// The spellings of the account that were looked up.
+    /// Spellings of the account that were looked up.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub looked_up: Vec<LookedUp>,
 }
 
-/// One finding.
+/// One block or limit that concerns the subject.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Finding {
-    /// What it asks for.
+    /// Outcome of this finding alone.
     pub decision: &'static str,
-    /// The rule.
+    /// Id of the rule.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rule: Option<&'static str>,
-    /// For people.
+    /// The finding in words.
     pub words: String,
-    /// Level of a block.
+    /// Ladder level of a block.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub level: Option<Level>,
     /// Whole seconds to wait.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retry_after: Option<u64>,
-    /// The command that ends it before its time.
+    /// Command with which an operator ends the refusal early.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub help: Option<String>,
-    /// The bucket that it is about, of a call of Envoy.
+    /// The bucket that the finding is about; only for a call of Envoy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bucket: Option<CalledBucket>,
     #[serde(skip)]
@@ -215,11 +215,14 @@ const MEANINGS: &[(Rule, &str)] = &[
     (Rule::L_IP, "too many requests from this address"),
     (
         Rule::L_SHARED,
-        "everybody together used up a limit that all share",
+        "all callers together have used up a shared limit",
     ),
     (Rule::L_USER, "too many requests of this user"),
     (Rule::L_CLIENT, "too many requests of this OAuth client"),
-    (Rule::L_GLOBAL, "the service sheds load for everybody"),
+    (
+        Rule::L_GLOBAL,
+        "the service is shedding load for all callers",
+    ),
     (
         Rule::L_DEFAULT_DENY,
         "no limit is configured for this request, so it is refused",
@@ -227,21 +230,21 @@ const MEANINGS: &[(Rule, &str)] = &[
     (Rule::L_COST, "the request costs more than its limit allows"),
     (
         Rule::L_CONCURRENT,
-        "as many requests as may be are under way",
+        "the most requests allowed at a time are in progress",
     ),
     (
         Rule::T_ORG,
         "too many requests of this organisation or token",
     ),
     (Rule::T_SCOPE, "the token lacks the scope of this route"),
-    (Rule::Q_QUOTA, "the API key has used up its month"),
+    (Rule::Q_QUOTA, "the API key has used up its monthly quota"),
     (
         Rule::I_APIKEY,
         "the API key is missing, unknown or not for this route",
     ),
     (
         Rule::I_BOT,
-        "the request looks like a bot and bots have less",
+        "the request looks like a bot's, and bots have lower limits",
     ),
     (
         Rule::R_DOMAIN,
@@ -255,12 +258,15 @@ const MEANINGS: &[(Rule, &str)] = &[
     ),
     (
         Rule::A_HARD,
-        "ten failures of this name from this address within a day lock it",
+        "ten failures of this name from this address within a day: the name is locked",
     ),
-    (Rule::A_BACKOFF, "each failure in a row is answered later"),
+    (
+        Rule::A_BACKOFF,
+        "each consecutive failure is answered with a longer delay",
+    ),
     (
         Rule::A_CAPTCHA,
-        "three lockouts within a day ask for a challenge",
+        "three lockouts within a day: a challenge must be passed",
     ),
     (Rule::G_SCORE_KNOWN, "a known device failed"),
     (
@@ -276,19 +282,19 @@ const MEANINGS: &[(Rule, &str)] = &[
     (Rule::G_THRESHOLD, "failures came too close together"),
     (
         Rule::G_BUDGET,
-        "the account has used up its failures of a day",
+        "the account has used up its failures for the day",
     ),
     (
         Rule::G_RECOVERY,
-        "the account has nearly used up its one-time codes of a day",
+        "the account has nearly used up its one-time codes for the day",
     ),
     (
         Rule::G_EQUILIBRIUM,
-        "soft blocks were met again and again without an end",
+        "repeated soft blocks on the account lead to a hard one",
     ),
     (
         Rule::G_PENDING,
-        "attempts under way on the account leave no place for another",
+        "attempts in progress on the account leave no room for another",
     ),
     (Rule::G_SPRAY, "one address tried many accounts"),
     (Rule::G_ROTATION, "many new devices tried one account"),
@@ -306,11 +312,11 @@ const MEANINGS: &[(Rule, &str)] = &[
     ),
     (Rule::G_DILUTION, "one device tried from many addresses"),
     (Rule::G_FLOOD, "a flood of new devices tries one account"),
-    (Rule::G_WATCH, "somebody stays just below a threshold"),
+    (Rule::G_WATCH, "attempts stay just below a threshold"),
     (Rule::G_API, "a heavy endpoint is called too often"),
     (
         Rule::F_CLOSED,
-        "the store does not answer, and this is refused then",
+        "the store does not answer, and requests of this kind are then refused",
     ),
     (
         Rule::F_DEGRADED,
@@ -318,7 +324,7 @@ const MEANINGS: &[(Rule, &str)] = &[
     ),
     (
         Rule::F_REENTRY,
-        "the store comes and goes: this is refused for a while",
+        "the store fails again and again: requests of this kind are refused for a while",
     ),
     (
         Rule::F_FALLBACK,
@@ -329,10 +335,7 @@ const MEANINGS: &[(Rule, &str)] = &[
         "the record could not be read and was set aside",
     ),
     (Rule::F_VERSION, "the record was written by a newer version"),
-    (
-        Rule::F_CONFLICT,
-        "the record changed too often to be written",
-    ),
+    (Rule::F_CONFLICT, "the record changed too often to be saved"),
 ];
 
 #[cfg(test)]

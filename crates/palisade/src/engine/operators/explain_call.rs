@@ -10,21 +10,21 @@ use super::super::Engine;
 use super::super::limits::{DescriptorAnswer, DescriptorStatus, Verdict};
 use super::explain::{Explanation, Finding, of_reason};
 
-/// A descriptor's bucket.
+/// State of one descriptor's bucket.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct CalledBucket {
-    /// Which descriptor of the call it is of, from 1.
+    /// Position of the descriptor in the call, from 1.
     pub descriptor: usize,
-    /// The limit.
+    /// Name of the limit.
     pub name: String,
-    /// What is used.
+    /// Hits used.
     pub used: u64,
-    /// What it allows.
+    /// Size of the limit, in hits.
     pub limit: u32,
-    /// What is left.
+    /// Hits left.
     pub remaining: u32,
-    /// Whole seconds until all of it is free again.
+    /// Whole seconds until the whole limit is available again.
     pub reset: u64,
 }
 

@@ -64,25 +64,25 @@ pub struct Standing {
     pub free_in: Option<u64>,
 }
 
-/// A bucket of the subject.
+/// State of one bucket of the subject.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = FilledBucket))]
 pub struct BucketView {
-    /// The limit.
+    /// Name of the limit.
     pub name: String,
-    /// What it counts by.
+    /// Fact that the limit counts by.
     pub scope: &'static str,
-    /// Classes it is of; none is all.
+    /// Classes that the limit applies to; empty for all.
     pub classes: Vec<String>,
-    /// What it allows.
+    /// Size of the limit, in units.
     pub limit: u64,
-    /// Used now.
+    /// Units used.
     pub used: u64,
-    /// When all of it is free again, Unix seconds.
+    /// Unix time in seconds at which the whole limit is available again.
     pub reset: u64,
     /// Seconds until a request fits; null if one fits now.
     pub retry_after: Option<u64>,
-    /// It only reports.
+    /// True for a limit in shadow mode: it reports and never denies.
     pub shadow: bool,
 }
 

@@ -23,17 +23,17 @@ const SETTLED_AFTER: u64 = 30 * SECOND;
 /// Wait after which any node reports a total of a node that is gone.
 const ORPHANED_AFTER: u64 = 10 * MINUTE;
 
-/// A month that is over, in which a key went beyond its quota.
+/// A past month in which an API key exceeded its quota.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct LastMonth {
-    /// Which, for example `2026-10`.
+    /// The month, for example `2026-10`.
     pub month: String,
-    /// Used in it, overage included.
+    /// Requests used in the month, overage included.
     pub quota_used: u64,
     /// Requests beyond the quota.
     pub overage: u64,
-    /// What they cost; absent if the tier has no price.
+    /// Cost of the overage; absent if the tier has no price.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub overage_cost: Option<f64>,
 }

@@ -11,29 +11,29 @@ use super::{Admin, AdminError};
 /// Most quotas on one page.
 pub const QUOTAS_PAGE_MAX: usize = 1_000;
 
-/// What an API key has used this month.
+/// Use of one API key this month.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Quota))]
 pub struct QuotaUsage {
-    /// Hash of the key.
+    /// Hash of the API key.
     pub key: String,
-    /// Its tier.
+    /// Tier of the API key.
     pub tier: String,
-    /// Monthly quota; null is unlimited.
+    /// Monthly quota in requests; null if unlimited.
     pub quota_limit: Option<u64>,
-    /// Used this month, overage included.
+    /// Requests used this month, overage included.
     pub quota_used: u64,
-    /// What is left; null is unlimited.
+    /// Requests left this month; null if unlimited.
     pub quota_remaining: Option<u64>,
-    /// First instant of the next month, Unix seconds.
+    /// Start of the next month, Unix time in seconds.
     pub quota_reset: u64,
     /// Requests beyond the quota.
     pub overage: u64,
-    /// Price of one of them; null if they are refused.
+    /// Price of one request beyond the quota; null if such requests are refused.
     pub overage_price: Option<f64>,
-    /// What they cost so far.
+    /// Cost of the overage so far; null if it has no price.
     pub overage_cost: Option<f64>,
-    /// The month before, if the key went beyond its quota in it.
+    /// The previous month, if the key exceeded its quota in it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_month: Option<LastMonth>,
 }
@@ -44,7 +44,7 @@ pub struct QuotaUsage {
 pub struct QuotaPage {
     /// The quotas.
     pub quotas: Vec<QuotaUsage>,
-    /// Pass as `after` to go on; null at the end.
+    /// Value of `after` for the next page; null on the last page.
     pub next: Option<String>,
 }
 

@@ -16,23 +16,23 @@ use super::{Admin, AdminError};
 /// Most reservations that one listing shows.
 pub const RESERVATIONS_LISTED_MAX: usize = 1000;
 
-/// A reservation as operators see it: nobody is named, only digests.
+/// A held reservation. Subjects are shown as digests.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = HeldReservation))]
 pub struct ReservationView {
-    /// Its id, 32 hexadecimal digits.
+    /// Id of the reservation, 32 hexadecimal digits.
     pub id: String,
-    /// The class of its request.
+    /// Class of the request.
     pub class: String,
-    /// When it was made, RFC 3339.
+    /// Start of the reservation, RFC 3339.
     pub since: String,
-    /// When it ends, RFC 3339.
+    /// End of the reservation, RFC 3339.
     pub expires_at: String,
-    /// Whole seconds until then.
+    /// Whole seconds until the reservation ends.
     pub expires_in: u64,
-    /// The reserved amount of each unit.
+    /// Reserved amounts, by unit.
     pub reserved: BTreeMap<String, u64>,
-    /// The limits that it is charged to.
+    /// Limits that the reservation is charged to.
     pub limits: Vec<ReservedLimit>,
 }
 
@@ -47,9 +47,9 @@ pub struct ReservedLimit {
     pub subject: String,
     /// The bucket's digest.
     pub bucket: String,
-    /// Reserved amount of it.
+    /// Amount reserved in the bucket.
     pub amount: u64,
-    /// Whether it holds a slot of a concurrency limit.
+    /// True for a slot of a limit on requests in progress.
     pub slot: bool,
 }
 

@@ -11,13 +11,14 @@ use serde::Serialize;
 
 use crate::extract::login::counted;
 
-/// One spelling of an account that was looked up. Only its digest is told.
+/// One spelling of an account that was looked up, as a digest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = LookedUp))]
 pub struct LookedUp {
-    /// `typed`: as it was named; `folded`: as the proxy and the lockout count it.
+    /// `typed` for the name as given, `folded` for the normalised name that the proxy and the
+    /// lockout count.
     pub spelling: &'static str,
-    /// The account's digest, which is the `id` of its blocks.
+    /// Digest of the account, which is the `id` of its blocks.
     pub id: String,
 }
 

@@ -97,8 +97,8 @@ kinds! {
     /// An API key made its first request beyond its quota of this month, or the month is over and
     /// this is the total.
     QuotaOverage = "quota_overage", Info, Security;
-    /// A share of a limit is used, for the first time in its window; `subject` is whose
-    /// bucket it is, `to` the share and `count` what is used.
+    /// A bucket has reached a threshold of its limit for the first time in its window. `subject`
+    /// is the bucket's subject, `to` the share and `count` the units used.
     BudgetThreshold = "budget_threshold", Warning, Security;
     /// The lockout refused an attempt.
     Lockout = "auth.lockout", Warning, Security;
@@ -116,9 +116,9 @@ kinds! {
     AllowlistBypassed = "rate_limit_allowlist_bypassed", Info, Ordinary;
     /// An operator cleared buckets or a quota.
     Reset = "rate_limit_reset", Info, Security;
-    /// An operator put an API key on another tier.
+    /// An operator moved an API key to another tier.
     TierChanged = "quota_tier_changed", Info, Security;
-    /// An operator made an API key.
+    /// An operator created an API key.
     ApiKeyCreated = "api_key_created", Info, Security;
     /// An operator replaced an API key's secret.
     ApiKeyRotated = "api_key_rotated", Info, Security;
@@ -130,8 +130,8 @@ kinds! {
     ClientRemoved = "oauth_client_removed", Info, Security;
     /// Another policy is in force.
     PolicyChanged = "policy_changed", Info, Security;
-    /// The candidate policy would have decided otherwise; at most ten a second say whom it
-    /// is about, the others are one event with a count.
+    /// The candidate policy would have decided differently. At most 10 events a second name the
+    /// caller; the others are one event with a count.
     CandidateDiffers = "candidate_differs", Info, Ordinary;
     /// A store call failed: until a probe succeeds or the breaker opens, attempts whose
     /// calls fail are refused. In a prolonged outage: classes that are to close then are closed.
@@ -153,7 +153,7 @@ kinds! {
     DegradedExited = "degraded_exited", Info, Security;
     /// Degraded mode was entered too often: the policy fails closed.
     ReentryGuard = "reentry_guard", Critical, Security;
-    /// The policy no longer fails closed: the ten minutes are over.
+    /// The policy no longer fails closed: 10 minutes have passed.
     ReentryGuardEnded = "reentry_guard_ended", Warning, Security;
     /// A request was refused because no limit is configured for it.
     DefaultDeny = "default_deny", Critical, Security;

@@ -38,15 +38,15 @@ pub enum Whose<'a> {
     ApiKey(&'a Id),
 }
 
-/// One event of the audit, without anybody's name.
+/// One audit event, without identifiers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = PastEvent))]
 pub struct Past {
-    /// When, RFC 3339.
+    /// Time of the event, RFC 3339.
     pub at: String,
-    /// The audit's name of it.
+    /// Name of the event in the audit.
     pub event: &'static str,
-    /// The class or flow.
+    /// Class of the request, or flow of the guard.
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub class: Option<Arc<str>>,
     /// The limit that refused.
@@ -54,11 +54,11 @@ pub struct Past {
     pub limit: Option<Arc<str>>,
     /// The rule that decided.
     pub rule: Option<&'static str>,
-    /// The command of the guard.
+    /// Command of the guard.
     pub op: Option<&'static str>,
-    /// The answer.
+    /// Outcome of the decision.
     pub decision: Option<&'static str>,
-    /// The level of a block.
+    /// Ladder level of a block.
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub level: Option<Level>,
     /// Whole seconds to wait.

@@ -140,17 +140,20 @@ const fn meaning(level: u8) -> &'static str {
 
 const fn words_of(event: &Event) -> Option<(&'static str, &'static str)> {
     Some(match event {
-        Event::Suspected => ("mode", "a store call failed; what fails is decided here"),
+        Event::Suspected => (
+            "mode",
+            "a store call failed; this node decides calls that fail",
+        ),
         Event::SuspicionEnded => ("mode", "the store answers again"),
         Event::Prolonged => ("mode", "a long outage: this node is not ready"),
         Event::ProlongedEnded => ("mode", "the long outage is over"),
-        Event::Opened => ("breaker", "breaker opened; the store is not asked"),
+        Event::Opened => ("breaker", "breaker opened; the store is not called"),
         Event::Reopened => ("breaker", "breaker opened again"),
-        Event::HalfOpened => ("breaker", "breaker half open; probes are under way"),
+        Event::HalfOpened => ("breaker", "breaker half open; the store is probed"),
         Event::Closed => ("breaker", "breaker closed"),
         Event::DegradedEntered => ("mode", "decides without the store"),
         Event::DegradedExited => ("mode", "decides with the store again"),
-        Event::ReentryGuard { .. } => ("mode", "the store comes and goes; fails closed"),
+        Event::ReentryGuard { .. } => ("mode", "the store fails again and again; fails closed"),
         Event::ReentryEnded => ("mode", "no longer fails closed"),
         Event::DropCounters => return None,
     })

@@ -80,19 +80,19 @@ catalogue! {
     REQUESTS = Counter "rate_limiter_requests_total" ["scope", "endpoint_class", "decision", "mode"]
         "Decisions by the most constraining scope, class, outcome and mode";
     EXCEEDED = Counter "rate_limit_exceeded_total" ["scope", "endpoint_class"]
-        "Requests refused because a limit, a quota or a guard rule said so";
+        "Requests that a limit, a quota or a rule of the guard refused";
     SHADOW_EXCEEDED = Counter "rate_limiter_shadow_exceeded_total" ["scope", "endpoint_class"]
         "Requests that a limit in shadow mode would have refused";
     DESCRIPTORS = Counter "rate_limiter_descriptors_total" ["limit", "result"]
-        "Descriptors that Envoy asked about, by the limit that answers them";
+        "Descriptors in calls of Envoy, by the limit that decides them";
     FALLBACK_ACTIVATIONS = Counter "rate_limiter_fallback_activations_total" ["reason"]
-        "Times that a policy began to decide without the store, by the last error";
+        "Times that the guard or the limits began to decide without the store, by the latest error";
     FALLBACK_REQUESTS = Counter "rate_limiter_fallback_requests_total" ["result"]
         "Requests decided without the store";
     FALLBACK_ALLOW = Counter "rate_limit_fallback_allow_total" []
         "Requests allowed without the store, behind local caps";
     FALLBACK_RECOVERIES = Counter "rate_limiter_fallback_recoveries_total" []
-        "Times that a policy went back to deciding with the store";
+        "Times that the guard or the limits went back to deciding with the store";
     STORE_QUEUE_DEPTH = Gauge "rate_limiter_store_queue_depth" []
         "Commands waiting for the store";
     REFILL_SECONDS = Histogram "rate_limiter_refill_seconds" []
@@ -100,34 +100,34 @@ catalogue! {
     STORE_HEALTHY = Gauge "rate_limiter_redis_healthy" []
         "1 while the store answers, whichever store it is";
     STORE_LATENCY = Histogram "rate_limiter_redis_latency_ms" []
-        "Latency of store calls in milliseconds, whichever store it is; \
-         of calls of limits to the embedded store one in eight";
+        "Latency of store calls in milliseconds, whichever store it is. \
+         Calls of limits to the embedded store are sampled, one in eight";
     STORE_ERRORS = Counter "rate_limiter_store_errors_total" ["kind"]
         "Store calls that failed";
     STORE_RISK = Gauge "rate_limiter_store_risk" ["risk"]
-        "1 while the store's own settings may make it lose what it counts: `eviction` drops keys when its memory is full, `unsaved_replication` has replicas and writes nothing to disk";
+        "1 while the store's own settings put counters at risk: `eviction` drops keys when its memory is full, `unsaved_replication` has replicas and writes nothing to disk";
     STORE_EVICTED = Counter "rate_limiter_store_evicted_keys_total" []
-        "Keys that the store was seen to drop by itself: limits and blocks may be forgotten";
+        "Keys that the store evicted by itself, so that limits and blocks may be forgotten";
     BREAKER_STATE = Gauge "rate_limiter_circuit_breaker_state" ["resource"]
-        "Breaker of each policy: 0 closed, 1 open, 2 half open";
+        "State of the breaker of each flow of the guard and of the limits: 0 closed, 1 open, 2 half open";
     POLICY_MODE = Gauge "rate_limiter_policy_mode" ["resource"]
-        "How each policy answers what the store does not decide: 0 normal, 1 fail open, 2 degraded, 3 fail closed";
+        "Mode of each flow of the guard and of the limits: 0 normal, 1 fail open, 2 degraded, 3 fail closed";
     BREAKER_TRANSITIONS = Counter "rate_limiter_circuit_breaker_transitions_total" ["from", "to"]
         "State changes of all breakers";
     BREAKER_REJECTIONS = Counter "rate_limiter_circuit_breaker_rejections_total" []
-        "Store calls not made because a breaker was open";
+        "Store calls that were not made because a breaker was open";
     REENTRY_GUARD = Counter "rate_limiter_reentry_guard_total" []
-        "Times that degraded mode was entered too often and a policy failed closed";
+        "Times that degraded mode was entered too often, so that the guard or the limits failed closed";
     DEGRADATION_LEVEL = Gauge "rate_limiter_degradation_level" []
         "0 normal, 1 slow or cached policies, 2 local fallback, 3 store and policy source down";
     POLICY_CACHE_SIZE = Gauge "rate_limiter_policy_cache_size" []
         "Tenant policies in the cache";
     POLICY_REFRESH_FAILURES = Counter "rate_limiter_policy_refresh_failures_total" []
-        "Policy refreshes that failed or brought a policy that was refused";
+        "Policy refreshes that failed or brought an invalid policy";
     POLICY_REVISION = Gauge "rate_limiter_policy_revision" []
         "Revision of the policy in force";
     CANDIDATE_DECISIONS = Counter "rate_limiter_candidate_decisions_total" ["verdict"]
-        "Decisions by how the candidate policy compares, since it or the live one was replaced";
+        "Decisions by the result of the comparison with the candidate policy, since either policy was last replaced";
     CANDIDATE_DIFFERENCES = Counter "rate_limiter_candidate_differences_total" ["limit", "change"]
         "Decisions that the candidate policy would have changed, by the limit or rule that refuses";
     ENABLED = Gauge "rate_limiter_enabled" []
@@ -135,45 +135,45 @@ catalogue! {
     TRACKED_KEYS = Gauge "rate_limiter_tracked_keys" []
         "Buckets and records held in this process";
     EVICTIONS = Counter "rate_limiter_evictions_total" ["reason"]
-        "Entries that this process removed: `expired` no longer counted, `capacity` had to leave before";
+        "Entries that this process removed: `expired` when they no longer counted, `capacity` before that, to make room";
     USED_PERCENT = Gauge "rate_limiter_keys_used_percent" []
-        "How full the fullest of what is bounded in this process is: buckets, or records of one kind";
+        "Used share, in percent, of the fullest bounded table in this process: buckets, or records of one kind";
     UNSAVED = Gauge "rate_limiter_journal_failing" []
-        "1 while the embedded store cannot write to its disk; decisions go on";
+        "1 while the embedded store cannot write to its disk. Decisions continue";
     LAST_BACKUP = Gauge "rate_limiter_last_backup_seconds" []
-        "When `palisade backup` last copied the embedded store, in Unix seconds; 0 if it never did";
+        "Time of the latest `palisade backup` of the embedded store, Unix time in seconds; 0 if there was none";
     LAST_MATCHED = Gauge "rate_limiter_limit_last_matched_seconds" ["limit"]
-        "When a request last met the limit, or when the limit came into force, in Unix seconds";
+        "Time at which a request last met the limit, or at which the limit came into force; Unix time in seconds";
     INFO = Gauge "rate_limiter_info" ["version", "secret"]
-        "1; the secret is named by the start of a digest, the same on all nodes that count together";
+        "Always 1. `secret` is the start of a digest of the secret, the same on all nodes that share counters";
     RISKS = Gauge "rate_limiter_risky_settings" []
-        "Settings that `palisade check` warns of";
+        "Number of settings that `palisade check` warns of";
     OVERFLOWED = Counter "rate_limiter_overflowed_keys_total" []
         "New keys that had to share the overflow bucket";
     ORG_QUOTA_REMAINING = Gauge "rate_limiter_org_quota_remaining" ["org_id"]
-        "What is left of an organisation's longest window, for the busiest organisations; the label is a digest";
+        "Units left in the longest window of each of the busiest organisations. The label is a digest";
     QUOTA_OVERAGE = Counter "rate_limiter_quota_overage_requests_total" []
         "Requests admitted beyond the quota of their API key";
     DEFAULT_DENY = Counter "rate_limiter_default_deny_total" []
         "Requests refused because no limit is configured for them";
     DEFAULT_DENY_LAST = Gauge "rate_limiter_default_deny_last_seconds" []
-        "When the last of these requests was refused, in Unix seconds; 0 if none was";
+        "Time at which the latest of these requests was refused, Unix time in seconds; 0 if none was";
     REFUSED_CALLERS = Counter "rate_limiter_refused_callers_total" ["listener", "lacks"]
-        "Callers and operators that a listener refused for want of a valid token, certificate or role";
+        "Requests of callers and operators that a listener refused because they had no valid token, certificate or role";
     ALLOWLIST_BYPASSES = Counter "rate_limiter_allowlist_bypasses_total" []
         "Requests that an allowlist entry let pass";
     GUARD_OUTCOMES = Counter "rate_limiter_guard_outcomes_total" ["flow", "outcome"]
-        "Successes and failures of logins and one-time codes that hosts or the proxy reported; `unknown` are those that the proxy saw no end of, or a success that may be one of somebody logged in before";
+        "Outcomes of logins and one-time codes that applications or the proxy reported. `unknown` means that the proxy saw no outcome, or a success that may belong to an earlier login";
     GUARD_UNNAMED = Counter "rate_limiter_guard_unnamed_total" ["flow"]
-        "Successes and failures reported without `username`: no lockout counts them";
+        "Outcomes reported without `username`, which no lockout counts";
     GUARD_SURGES = Counter "rate_limiter_guard_surges_total" ["flow"]
-        "Times that failures over all accounts and networks rose far above the usual";
+        "Times that failures over all accounts and networks rose far above their usual rate";
     GUARD_ONLY_SUCCESSES = Gauge "rate_limiter_guard_only_successes" ["flow"]
-        "1 while the last 50 attempts that ended all succeeded, by more than ten names: wrong passwords may be counted as right ones";
+        "1 while the last 50 attempts with an outcome all succeeded, under more than 10 names. Wrong passwords may then be counted as right ones";
     KEYED = Counter "rate_limiter_keyed_decisions_total" ["decision", "mode"]
-        "Decisions on buckets that callers figure themselves (RESP)";
+        "Decisions on buckets whose limits the callers set themselves (RESP)";
     RESERVATIONS = Counter "rate_limiter_reservations_total" ["outcome"]
-        "Reservations by what became of them; `dropped` are corrections that were lost, so that their buckets count what was reserved";
+        "Reservations by outcome. `dropped` are corrections that were lost, so that their buckets still count the reserved amount";
     RESERVATIONS_WAITING = Gauge "rate_limiter_reservations_waiting" []
         "Corrections of reservations that wait for the store";
     SPEND = Counter "rate_limiter_spend_total" ["result"]
@@ -181,15 +181,15 @@ catalogue! {
     OVERDRAFT = Counter "rate_limiter_overdraft_total" ["unit"]
         "What was charged beyond limits and reservations, by unit";
     THRESHOLDS = Counter "rate_limiter_budget_thresholds_total" ["limit", "share"]
-        "Times that a share in `warn_at` of a limit was reached in a bucket's window";
+        "Times that a bucket reached a threshold in `warn_at` of its limit";
     WEBHOOK_EVENTS = Counter "rate_limiter_webhook_events_total" ["outcome"]
-        "Thresholds that the webhook told its receiver of, or could not";
+        "Messages about thresholds that were sent to the webhook, by outcome";
     UPSTREAM_UP = Gauge "rate_limiter_upstream_up" ["instance"]
         "1 while an instance of the application behind the proxy answers, 0 from a failure until its next answer";
     UPSTREAM_FAILURES = Counter "rate_limiter_upstream_failures_total" ["instance", "reason"]
         "Times that an instance of the application did not answer the proxy";
     REBUILT = Counter "rate_limiter_rebuilt_total" ["what"]
-        "Unreadable buckets rebuilt from zero and records set aside";
+        "Unreadable buckets that were rebuilt from zero, and unreadable records that were set aside";
     AUDIT_EVENTS = Counter "rate_limiter_audit_events_total" []
         "Audit events written";
     AUDIT_DROPPED = Counter "rate_limiter_audit_dropped_total" ["kind"]

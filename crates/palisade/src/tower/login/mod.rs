@@ -70,7 +70,7 @@ type OutcomeOf = Arc<dyn Fn(&Parts) -> Outcome + Send + Sync>;
 /// ```
 pub struct LoginLayer<F>(Login<F>);
 
-/// Whom a layer asks, and how.
+/// State of the layer, shared by its services.
 struct Login<F> {
     gate: Gate<Engine>,
     engine: Arc<Engine>,

@@ -16,7 +16,7 @@ fn refused(response: ResponseBuilder) -> ResponseBuilder {
 }
 
 fn waits(response: ResponseBuilder) -> ResponseBuilder {
-    response.header("Retry-After", text_header("Whole seconds"))
+    response.header("Retry-After", text_header("Whole seconds to wait"))
 }
 
 fn parameter(name: &str, required: Required, description: &str) -> Parameter {
@@ -32,20 +32,25 @@ fn parameter(name: &str, required: Required, description: &str) -> Parameter {
 /// Describes forward-auth in the document.
 pub(super) fn operation(method: &Method) -> OperationBuilder {
     let let_through = ResponseBuilder::new()
-        .description("Let it through, with these headers")
+        .description("The request may pass, with these headers")
         .header(
             "X-RateLimit-Limit",
-            text_header("Most requests of the tightest limit"),
+            text_header("Size of the most constraining limit"),
         )
-        .header("X-RateLimit-Remaining", text_header("What is left of it"))
+        .header(
+            "X-RateLimit-Remaining",
+            text_header("Units left of that limit"),
+        )
         .header(
             "X-RateLimit-Reset",
-            text_header("When it is whole again, Unix seconds"),
+            text_header("Unix time in seconds at which all of that limit is available again"),
         );
-    let refuse = waits(refused(ResponseBuilder::new().description("Refuse it")));
-    let closed = "Overloaded, or the store is away and the class is closed";
+    let refuse = waits(refused(
+        ResponseBuilder::new().description("The request is refused"),
+    ));
+    let closed = "Overloaded, or the store is unavailable and the class fails closed";
     let described = OperationBuilder::new()
-        .summary(Some("Decides about the request that a proxy holds"))
+        .summary(Some("Decides whether a proxy may pass a request on"))
         .securities(Some([
             SecurityRequirement::new("caller", [""; 0]),
             SecurityRequirement::default(),
@@ -58,21 +63,25 @@ pub(super) fn operation(method: &Method) -> OperationBuilder {
         .parameter(parameter(
             "X-Forwarded-Method",
             Required::False,
-            "Its method; GET if it is absent",
+            "Method of the original request; GET if absent",
         ))
         .parameter(parameter(
             "X-Forwarded-For",
             Required::False,
-            "The chain of addresses it came through",
+            "Addresses that the original request came through",
         ))
         .response("200", let_through.build())
         .response(
             "400",
-            problem("A header is not valid; it is named, its value is not repeated").build(),
+            problem("A header is not valid. The body names the header and never repeats its value")
+                .build(),
         )
         .response(
             "401",
-            refused(problem("The caller has no token, or the client no API key")).build(),
+            refused(problem(
+                "The caller token or the client's API key is missing or wrong",
+            ))
+            .build(),
         )
         .response(
             "403",
@@ -100,7 +109,7 @@ fn form() -> utoipa::openapi::request_body::RequestBody {
     // that its JSON form is described in words and not by a schema.
     RequestBodyBuilder::new()
         .description(Some(
-            "The original body, if the proxy passes it on: a form, or a JSON object, whose `client_id` names the OAuth client",
+            "The original body, if the proxy passes it on. `client_id` in a form or JSON object names the OAuth client",
         ))
         .content(
             "application/x-www-form-urlencoded",

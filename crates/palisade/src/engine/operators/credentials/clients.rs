@@ -36,18 +36,18 @@ impl ClientEntry {
     }
 }
 
-/// An OAuth client as operators see it.
+/// A registered OAuth client.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = OAuthClient))]
 pub struct ClientView {
-    /// Its `client_id`.
+    /// The client's `client_id`.
     pub id: String,
     /// `public` or `confidential`.
     #[serde(rename = "type")]
     pub kind: &'static str,
-    /// Who registered it: `file`, `source` or `admin`.
+    /// Origin of the registration: `file`, `source` or `admin`.
     pub origin: &'static str,
-    /// False if the policy file registers the same client: the file binds.
+    /// False if the policy file registers the same client, because the file takes precedence.
     pub in_force: bool,
 }
 
@@ -57,7 +57,7 @@ pub struct ClientView {
 pub struct ClientPage {
     /// The clients.
     pub clients: Vec<ClientView>,
-    /// Pass as `after` to go on; null at the end.
+    /// Value of `after` for the next page; null on the last page.
     pub next: Option<String>,
 }
 

@@ -107,40 +107,40 @@ impl KeyEntry {
     }
 }
 
-/// A key as operators see it.
+/// A registered API key, without its secret.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = ApiKey))]
 pub struct KeyView {
-    /// Names the key in every request about it: the hash of its first secret. It stays when
-    /// the secret is replaced.
+    /// Id of the key in requests about it: the hash of its first secret. It stays the same when the
+    /// secret is replaced.
     pub key: String,
-    /// What the operator called it; absent if it was not made by the admin API.
+    /// Name that the operator chose; absent if the key was not created over the admin API.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// Tier in force.
     pub tier: String,
-    /// Scopes; null covers every route.
+    /// Scopes of the key; null if it covers every route.
     pub scopes: Option<Vec<String>>,
-    /// Who registered it: `file`, `source` or `admin`.
+    /// Origin of the registration: `file`, `source` or `admin`.
     pub origin: &'static str,
-    /// When it was made.
+    /// Time of creation, RFC 3339.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub created_at: Option<String>,
-    /// When its secret was last replaced.
+    /// Time at which the secret was last replaced, RFC 3339.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rotated_at: Option<String>,
-    /// Until when the replaced secret is valid too.
+    /// Time until which the replaced secret is still valid, RFC 3339.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub overlap_until: Option<String>,
 }
 
-/// A key that was just made or replaced. The secret is in no other answer.
+/// A key that was just created or rotated. No other answer contains the secret.
 #[derive(Clone, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct IssuedKey {
-    /// The secret. It is kept nowhere and cannot be shown again.
+    /// The secret. It is not stored and cannot be shown again.
     pub api_key: String,
-    /// What it is registered as.
+    /// The key as it is registered.
     pub registration: KeyView,
 }
 
@@ -158,7 +158,7 @@ impl std::fmt::Debug for IssuedKey {
 pub struct KeyPage {
     /// The keys.
     pub keys: Vec<KeyView>,
-    /// Pass as `after` to go on; null at the end.
+    /// Value of `after` for the next page; null on the last page.
     pub next: Option<String>,
 }
 
