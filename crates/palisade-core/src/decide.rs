@@ -52,11 +52,17 @@ pub fn decide_boxed(
 fn fill(decision: &mut Decision, quota: Option<QuotaPlan>, class: &Arc<str>, judged: Judged<'_>) {
     // Most requests have one bucket: no array to fill, nothing to sort.
     if let ([charge], [reading]) = (judged.charges, judged.readings) {
-        return tell(decision, &[Found { charge, reading }], quota, class, judged);
+        return tell(
+            decision,
+            &[JudgedCharge { charge, reading }],
+            quota,
+            class,
+            judged,
+        );
     }
     let each = judged.charges.iter().zip(judged.readings);
-    let each = each.map(|(charge, reading)| Found { charge, reading });
-    let mut few = ArrayVec::<Found<'_>, FEW>::new();
+    let each = each.map(|(charge, reading)| JudgedCharge { charge, reading });
+    let mut few = ArrayVec::<JudgedCharge<'_>, FEW>::new();
     let mut many = Vec::new();
     let found = if judged.charges.len() <= FEW {
         few.extend(each);
@@ -66,7 +72,7 @@ fn fill(decision: &mut Decision, quota: Option<QuotaPlan>, class: &Arc<str>, jud
         many.as_mut_slice()
     };
     // Stable: equal buckets stay in the order of the layers.
-    found.sort_by(Found::order);
+    found.sort_by(JudgedCharge::order);
     tell(decision, found, quota, class, judged);
 }
 
@@ -74,7 +80,7 @@ fn fill(decision: &mut Decision, quota: Option<QuotaPlan>, class: &Arc<str>, jud
 #[inline]
 fn tell(
     decision: &mut Decision,
-    found: &[Found<'_>],
+    found: &[JudgedCharge<'_>],
     quota: Option<QuotaPlan>,
     class: &Arc<str>,
     judged: Judged<'_>,
@@ -154,12 +160,12 @@ fn quota_reading(quota: QuotaPlan, judged: Judged<'_>) -> Option<QuotaReading> {
     })
 }
 
-struct Found<'a> {
+struct JudgedCharge<'a> {
     charge: &'a Charge<'a>,
     reading: &'a Reading,
 }
 
-impl Found<'_> {
+impl JudgedCharge<'_> {
     fn denies(&self) -> bool {
         self.reading.retry_at.is_some() && self.charge.on_exceed == OnExceed::Deny
     }

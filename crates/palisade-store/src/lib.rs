@@ -218,7 +218,7 @@ pub const REGISTRY_ENTRIES_MAX: usize = 100_000;
 
 /// A record as a listing shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Listed {
+pub struct ListedRecord {
     /// Name of the record.
     pub key: RecordKey,
     /// Content and revision of the record.
@@ -231,7 +231,7 @@ pub struct Listed {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RecordPage {
     /// The records of this page.
-    pub records: Vec<Listed>,
+    pub records: Vec<ListedRecord>,
     /// Cursor of the next page; `None` at the end.
     pub next: Option<String>,
 }

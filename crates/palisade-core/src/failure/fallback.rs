@@ -65,7 +65,7 @@ impl Share {
 
 /// Pace of requests beyond a burst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Smoothing {
+pub struct BurstPace {
     /// The burst.
     pub burst: NonZeroU32,
     /// Requests per second beyond it.
@@ -85,9 +85,9 @@ impl LocalCap {
     ///
     /// # Errors
     /// A burst that takes too long to refill.
-    pub fn new(per_minute: NonZeroU32, smoothing: Option<Smoothing>) -> Result<Self, SpecError> {
+    pub fn new(per_minute: NonZeroU32, smoothing: Option<BurstPace>) -> Result<Self, SpecError> {
         let algorithm = Algorithm::default_for(per_minute.get());
-        let smooth = |Smoothing { burst, per_second }| {
+        let smooth = |BurstPace { burst, per_second }| {
             let window = Window::Span(SECOND);
             BucketSpec::new(Algorithm::TokenBucket, per_second, window, Some(burst))
         };
@@ -187,7 +187,7 @@ impl Default for FallbackPolicy {
         const fn figure(n: u32) -> NonZeroU32 {
             NonZeroU32::MIN.saturating_add(n - 1)
         }
-        let smoothing = Smoothing {
+        let smoothing = BurstPace {
             burst: figure(50),
             per_second: figure(2),
         };

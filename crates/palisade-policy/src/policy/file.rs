@@ -42,20 +42,20 @@ pub enum Reload {
 /// Reads a policy file into a loaded form.
 pub trait Loader: Send + Sync + 'static {
     /// The loaded form: a policy, or a whole configuration with one.
-    type Loaded: Clone + Send + 'static;
+    type Output: Clone + Send + 'static;
 
     /// Loads the file as the policy's next revision.
     ///
     /// # Errors
     /// All problems in the file.
-    fn load(&self, path: &Path, text: &str, revision: u64) -> Result<Self::Loaded, ConfigErrors>;
+    fn load(&self, path: &Path, text: &str, revision: u64) -> Result<Self::Output, ConfigErrors>;
 
     /// The policy in it.
-    fn bundle(loaded: &Self::Loaded) -> &PolicyBundle;
+    fn bundle(loaded: &Self::Output) -> &PolicyBundle;
 
     /// Files that a reload reads again in addition to the policy file: a change of one of them
     /// alone counts as a change.
-    fn files(loaded: &Self::Loaded) -> Vec<PathBuf> {
+    fn files(loaded: &Self::Output) -> Vec<PathBuf> {
         let candidate = &Self::bundle(loaded).candidate_file;
         candidate.iter().map(|path| path.to_path_buf()).collect()
     }
@@ -64,12 +64,12 @@ pub trait Loader: Send + Sync + 'static {
     ///
     /// # Errors
     /// The reason why it cannot; the policy in force then stays.
-    fn accept(&self, _loaded: &Self::Loaded) -> Result<(), ConfigErrors> {
+    fn accept(&self, _loaded: &Self::Output) -> Result<(), ConfigErrors> {
         Ok(())
     }
 
     /// Tables that differ and only take effect at a start.
-    fn needs_restart(_old: &Self::Loaded, _new: &Self::Loaded) -> Vec<&'static str> {
+    fn needs_restart(_old: &Self::Output, _new: &Self::Output) -> Vec<&'static str> {
         Vec::new()
     }
 }
@@ -84,7 +84,7 @@ pub struct PolicyLoader {
 }
 
 impl Loader for PolicyLoader {
-    type Loaded = PolicyBundle;
+    type Output = PolicyBundle;
 
     fn load(&self, path: &Path, text: &str, revision: u64) -> Result<PolicyBundle, ConfigErrors> {
         let input = Input {
@@ -105,7 +105,7 @@ impl Loader for PolicyLoader {
 pub struct FileSource<L: Loader = PolicyLoader> {
     path: PathBuf,
     loader: L,
-    state: Mutex<State<L::Loaded>>,
+    state: Mutex<State<L::Output>>,
     current: watch::Sender<Arc<PolicyBundle>>,
 }
 
@@ -155,7 +155,7 @@ impl<L: Loader> FileSource<L> {
 
     /// The loaded form that the policy in force is part of.
     #[must_use]
-    pub fn config(&self) -> L::Loaded {
+    pub fn config(&self) -> L::Output {
         self.state.lock().config.clone()
     }
 
@@ -199,7 +199,7 @@ impl<L: Loader> FileSource<L> {
         }
     }
 
-    fn replace(&self, state: &mut State<L::Loaded>, config: L::Loaded, revision: u64) -> Reload {
+    fn replace(&self, state: &mut State<L::Output>, config: L::Output, revision: u64) -> Reload {
         let needs_restart = L::needs_restart(&state.config, &config);
         if !needs_restart.is_empty() {
             let tables = needs_restart.join(", ");

@@ -103,12 +103,12 @@ struct Run<'a, S> {
     rng: Rng,
     policies: Vec<TestLimits>,
     /// Charges that were taken lately.
-    taken: Vec<Remembered>,
+    taken: Vec<PastCharge>,
 }
 
 /// A charge that was taken, to be given back later under any version of its limit.
 #[derive(Clone, Debug)]
-struct Remembered {
+struct PastCharge {
     name: String,
     subject: &'static str,
     cost: u32,
@@ -177,7 +177,7 @@ impl<S: Store> Run<'_, S> {
         let got = self.store.charge(&charges, take).await.unwrap();
         if take == Take::Consume {
             let taken = expected.taken(&charges).into_iter();
-            self.taken.extend(taken.map(|taken| Remembered {
+            self.taken.extend(taken.map(|taken| PastCharge {
                 name: taken.charge.limit.name.to_string(),
                 subject,
                 cost: taken.charge.cost,

@@ -41,7 +41,7 @@ use crate::{
 };
 use journal::Writer;
 pub use journal::{JournalConfig, JournalStats, OpenError, RecoveryReport};
-pub use limiter::{Checked, Limiter, Verdict};
+pub use limiter::{TimedReading, Limiter, Verdict};
 use sweep::Sweeper;
 use table::Table;
 

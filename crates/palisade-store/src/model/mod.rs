@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 
 use crate::step_back::stuck;
 use crate::{
-    Answer, BucketReadings, Buckets, Charged, Commit, Entries, Entry, Listed, Loaded,
+    Answer, BucketReadings, Buckets, Charged, Commit, Entries, Entry, ListedRecord, Loaded,
     REGISTRY_ENTRIES_MAX, Record, RecordPage, Records, Registries, Registry, ResetDone, StoreError,
     StoreStats, Take, Taken, Vitals, in_rounds,
 };
@@ -259,7 +259,7 @@ impl<C: Clock> Records for ModelStore<C> {
                 .filter(|(key, (_, until))| {
                     key.kind == kind && *until > now && after.is_none_or(|after| key.digest > after)
                 })
-                .map(|(key, (record, until))| Listed {
+                .map(|(key, (record, until))| ListedRecord {
                     key: *key,
                     record: record.clone(),
                     expires_at: *until,

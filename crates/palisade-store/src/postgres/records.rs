@@ -8,7 +8,7 @@ use tokio_postgres::Row;
 use super::batch::{signed, unsigned};
 use super::connect::Connections;
 use crate::{
-    Commit, Entries, Entry, Listed, Loaded, REGISTRY_ENTRIES_MAX, Record, RecordPage, Registry,
+    Commit, Entries, Entry, ListedRecord, Loaded, REGISTRY_ENTRIES_MAX, Record, RecordPage, Registry,
     StoreError,
 };
 
@@ -152,7 +152,7 @@ impl Connections {
                     kind,
                     digest: Digest::from_bytes(digest),
                 };
-                Ok(Listed {
+                Ok(ListedRecord {
                     key,
                     record: record((column(row, 1)?, column(row, 2)?))?,
                     expires_at: unsigned(column(row, 3)?),

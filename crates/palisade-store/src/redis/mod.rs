@@ -38,7 +38,7 @@ pub use config::{RedisConfig, RedisConfigError, TimeSource, Tls};
 
 use crate::step_back::{StepBackNotice, stuck};
 use crate::{
-    Answer, BucketReadings, Buckets, Charged, Commit, Entries, Entry, Listed, Loaded, RecordPage,
+    Answer, BucketReadings, Buckets, Charged, Commit, Entries, Entry, ListedRecord, Loaded, RecordPage,
     Records, Registries, Registry, ResetDone, StoreError, StoreStats, Take, Taken, Vitals,
     deadline,
 };
@@ -48,7 +48,7 @@ use codec::{Decided, Operation};
 use config::{Effect, Options, Replicas};
 use error::misread;
 use keys::Keys;
-use records::{Found, Held, Position};
+use records::{RecordBatch, ExpiringRecord, Position};
 use risks::RiskWatch;
 use script::{Call, PROBE, RESET, SET_ASIDE};
 
@@ -60,10 +60,10 @@ const SCAN_STEPS_MAX: u32 = 128;
 /// A store on Redis. Cheap to share; it connects when it is first used, and reconnects by itself
 /// whenever the server comes back.
 pub struct RedisStore {
-    shared: Arc<Shared>,
+    shared: Arc<SharedClient>,
 }
 
-struct Shared {
+struct SharedClient {
     backend: Backend,
     keys: Keys,
     time: TimeSource,
@@ -85,7 +85,7 @@ impl RedisStore {
             replicas: Replicas(config.wait_replicas),
         };
         Ok(Self {
-            shared: Arc::new(Shared {
+            shared: Arc::new(SharedClient {
                 backend: Backend::new(&config, options)?,
                 keys: Keys::new(config.key_prefix),
                 time: config.time,
@@ -97,7 +97,7 @@ impl RedisStore {
     }
 }
 
-impl Shared {
+impl SharedClient {
     async fn script(&self, call: &Call, effect: Effect, due: Instant) -> Result<Value, StoreError> {
         let sent = self.backend.script(call, effect, &self.options, due).await;
         Ok(sent?)
@@ -243,7 +243,7 @@ impl Shared {
         if writes.len() > 1 {
             let keys: Vec<RecordKey> = writes.iter().map(|write| write.key).collect();
             let current = self.load(&keys, due).await?.held;
-            let revision = |held: &Held| held.record.revision;
+            let revision = |held: &ExpiringRecord| held.record.revision;
             let revisions = current.iter().map(|held| held.as_ref().map_or(0, revision));
             if !writes.iter().map(|write| write.expect).eq(revisions) {
                 return Ok(Commit::Conflict);
@@ -290,14 +290,14 @@ impl Shared {
         Ok(page)
     }
 
-    async fn load_call(&self, keys: &[RecordKey], due: Instant) -> Result<Found, StoreError> {
+    async fn load_call(&self, keys: &[RecordKey], due: Instant) -> Result<RecordBatch, StoreError> {
         let call = records::load_call(&self.keys, keys, self.time.now());
         let answer = self.script(&call, Effect::Reads, due).await?;
         records::read_loaded(answer, keys.len())
     }
 
     /// Reads records: on one server in one call, on a cluster each on its own node.
-    async fn load(self: &Arc<Self>, keys: &[RecordKey], due: Instant) -> Result<Found, StoreError> {
+    async fn load(self: &Arc<Self>, keys: &[RecordKey], due: Instant) -> Result<RecordBatch, StoreError> {
         if keys.len() <= 1 || matches!(self.backend, Backend::Single(_)) {
             return self.load_call(keys, due).await;
         }
@@ -306,7 +306,7 @@ impl Shared {
             let (shared, key) = (Arc::clone(self), *key);
             running.spawn(async move { (place, shared.load_call(&[key], due).await) });
         }
-        let mut found = Found {
+        let mut found = RecordBatch {
             now: Micros(0),
             held: vec![None; keys.len()],
         };
@@ -457,8 +457,8 @@ impl Records for RedisStore {
                 .into_iter()
                 .zip(loaded.held)
                 .filter_map(|(key, held)| {
-                    let Held { record, expires_at } = held?;
-                    Some(Listed {
+                    let ExpiringRecord { record, expires_at } = held?;
+                    Some(ListedRecord {
                         key,
                         record,
                         expires_at,

@@ -12,7 +12,7 @@ use palisade_core::plan::{Charge, OnExceed};
 use palisade_core::policy::{Dimension, Limit, LimitDef};
 use palisade_core::time::{Clock, Micros};
 use palisade_core::{PolicySet, RequestFacts};
-use palisade_store::memory::Checked;
+use palisade_store::memory::TimedReading;
 
 use crate::SystemClock;
 use crate::engine::{Engine, RequestAnswer};
@@ -148,7 +148,7 @@ impl<C: Clock> OneLimit<C> {
         key.push(kind as u8);
         // Cannot fail: no identifier is longer than the buffer.
         let _ = key.try_extend_from_slice(id);
-        let Checked { reading, now } = self.limiter.check_and_read(&key);
+        let TimedReading { reading, now } = self.limiter.check_and_read(&key);
         let charge = Charge {
             limit: &self.limit,
             spec: &self.limit.def.spec,

@@ -12,7 +12,7 @@ use crate::guard::aggregate::Answer;
 pub const ONCE_MAX: usize = 8;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Applied {
+struct AppliedRequest {
     request: Short,
     at: Micros,
     answer: Answer,
@@ -20,7 +20,7 @@ struct Applied {
 
 /// The last requests applied to a record.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Once(Vec<Applied>);
+pub struct Once(Vec<AppliedRequest>);
 
 impl Once {
     /// The answer to this request, if it was applied less than `window` ago.
@@ -37,7 +37,7 @@ impl Once {
         if self.0.len() >= ONCE_MAX {
             self.0.remove(0);
         }
-        self.0.push(Applied {
+        self.0.push(AppliedRequest {
             request: Short::of(request.current),
             at: now,
             answer: answer.clone(),
@@ -70,7 +70,7 @@ impl Once {
 
     pub(crate) fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let applied = reader.list(ONCE_MAX, |r| {
-            Ok(Applied {
+            Ok(AppliedRequest {
                 request: r.short()?,
                 at: r.instant()?,
                 answer: r.answer()?,

@@ -1,6 +1,6 @@
 //! Loading and writing of records, and handling of those that cannot be read.
 
-use palisade_core::guard::{DecodeError, Found, KeyPair};
+use palisade_core::guard::{DecodeError, KeyPair, RecordPair};
 use palisade_core::record::{Record, RecordKey, RecordWrite};
 use palisade_core::rule::Rule;
 use palisade_core::time::Micros;
@@ -12,7 +12,7 @@ use super::command::Unusable;
 #[derive(Clone)]
 pub(super) struct Slot {
     keys: Option<KeyPair>,
-    found: Found,
+    found: RecordPair,
 }
 
 /// All records of one command, in the order account, network, device, lockout.
@@ -135,7 +135,7 @@ pub(super) async fn load(
     // previous one.
     let mut next = || records.next().flatten();
     let slots = pairs.map(|keys| Slot {
-        found: keys.map_or_else(Found::default, |pair| Found {
+        found: keys.map_or_else(RecordPair::default, |pair| RecordPair {
             current: next(),
             previous: pair.previous.and_then(|_| next()),
         }),

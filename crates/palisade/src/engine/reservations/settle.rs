@@ -2,7 +2,7 @@
 
 use palisade_core::FieldError;
 use palisade_core::budget::{
-    Corrections, Costs, Fate, Reservation, Settled, SettledUnit, beyond_debt,
+    Corrections, Costs, Fate, Reservation, SettledUnit, SettlementRecord, beyond_debt,
 };
 use palisade_core::decision::LimitReading;
 use palisade_core::plan::{Charge, OnExceed};
@@ -142,7 +142,7 @@ impl Engine {
                 }
             }
             let units = settling.units(&held);
-            let fate = Fate::Settled(Settled {
+            let fate = Fate::Settled(SettlementRecord {
                 by: settling.by,
                 units: units.clone(),
             });

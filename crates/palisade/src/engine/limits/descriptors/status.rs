@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use palisade_core::limit::{Reading, Window};
 use palisade_core::plan::{Charge, OnExceed};
-use palisade_core::policy::{Asked, DescriptorPlan, Limit};
+use palisade_core::policy::{DescriptorPlan, DescriptorTreatment, Limit};
 use palisade_core::time::Micros;
 
 use super::counted::{Counted, zero};
@@ -121,7 +121,11 @@ pub(super) fn all(plan: &DescriptorPlan<'_>, counted: &Counted) -> Vec<Descripto
         .collect()
 }
 
-fn one(asked: Asked<'_>, plan: &DescriptorPlan<'_>, counted: &Counted) -> DescriptorStatus {
+fn one(
+    asked: DescriptorTreatment<'_>,
+    plan: &DescriptorPlan<'_>,
+    counted: &Counted,
+) -> DescriptorStatus {
     let of = |charges: &[Charge<'_>], readings: &[Option<Reading>], position: usize| {
         let reading = readings.get(position).copied().flatten();
         let charge = charges.get(position)?;
@@ -130,11 +134,11 @@ fn one(asked: Asked<'_>, plan: &DescriptorPlan<'_>, counted: &Counted) -> Descri
         Some(if is_closed { status.denied() } else { status })
     };
     let status = match asked {
-        Asked::Nothing | Asked::Replaced => None,
-        Asked::Unlimited(limit) => Some(DescriptorStatus::unlimited(limit)),
-        Asked::Charged(position) => of(&plan.charges, &counted.charges, position),
-        Asked::Looked(position) => of(&plan.looks, &counted.looks, position),
-        Asked::Refunded(position) => {
+        DescriptorTreatment::Nothing | DescriptorTreatment::Replaced => None,
+        DescriptorTreatment::Unlimited(limit) => Some(DescriptorStatus::unlimited(limit)),
+        DescriptorTreatment::Charged(position) => of(&plan.charges, &counted.charges, position),
+        DescriptorTreatment::Looked(position) => of(&plan.looks, &counted.looks, position),
+        DescriptorTreatment::Refunded(position) => {
             // Whether something given back would fit is no matter.
             of(&plan.refunds, &counted.refunds, position).map(|status| DescriptorStatus {
                 verdict: match counted.has_refunded {
@@ -144,7 +148,7 @@ fn one(asked: Asked<'_>, plan: &DescriptorPlan<'_>, counted: &Counted) -> Descri
                 ..status
             })
         }
-        Asked::Denied(position) => plan.denied.get(position).map(|charge| {
+        DescriptorTreatment::Denied(position) => plan.denied.get(position).map(|charge| {
             let reading = charge.limit.denies_all().then(|| zero(charge, counted.now));
             DescriptorStatus {
                 verdict: verdict(true, charge.on_exceed),

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use palisade_core::facts::ClientType;
-use palisade_core::policy::{ApiKey, Origin, PolicySet, Registered};
+use palisade_core::policy::{ApiKey, Origin, PolicySet, RegisteredCredentials};
 use palisade_core::time::Micros;
 use palisade_store::{Entries, Registry, Store, StoreError};
 use parking_lot::Mutex;
@@ -42,7 +42,7 @@ pub struct SourceCredentials {
 pub(in crate::engine) struct Credentials {
     held: Mutex<Held>,
     /// The entries of `held` that apply now.
-    current: ArcSwap<Registered>,
+    current: ArcSwap<RegisteredCredentials>,
 }
 
 #[derive(Default)]
@@ -81,14 +81,14 @@ impl Held {
     }
 
     /// The entries that apply at `now`. An entry of the source wins over one of the admin API.
-    fn registered(&mut self, now: Micros) -> Registered {
-        let mut all = Registered {
+    fn registered(&mut self, now: Micros) -> RegisteredCredentials {
+        let mut all = RegisteredCredentials {
             revoked: self
                 .revoked
                 .iter()
                 .map(|hash| hash.as_str().into())
                 .collect(),
-            ..Registered::default()
+            ..RegisteredCredentials::default()
         };
         self.next_end = None;
         for (id, entry) in self
