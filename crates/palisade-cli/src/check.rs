@@ -9,12 +9,12 @@ use palisade::SystemClock;
 use palisade::store::Store;
 use palisade_core::time::{Clock, Micros};
 use palisade_policy::{ConfigError, Env, Overrides, Severity};
-use palisade_server::config::examined::Examined;
+use palisade_server::config::examined::Examination;
 use palisade_server::config::ready::Ready;
 use palisade_server::config::{Config, Draft};
 use palisade_server::failure::{Ending, Failure};
 use palisade_server::output;
-use palisade_server::store::Opening;
+use palisade_server::store::PreparedStore;
 use palisade_server::store::risks::{self, StoreRisk};
 use serde_json::{Value, json};
 
@@ -45,8 +45,8 @@ pub(crate) struct Check {
 }
 
 /// Results of the check.
-struct Checked {
-    examined: Examined,
+struct CheckResults {
+    examined: Examination,
     /// Services that did not answer.
     unavailable: Vec<Failure>,
     /// Risks in the store's own settings.
@@ -71,22 +71,22 @@ impl Check {
         })
     }
 
-    async fn check(&self) -> Checked {
+    async fn check(&self) -> CheckResults {
         let env = Env::from_process();
-        let mut examined = Examined::of(Some(&self.file), &env, &Overrides::default()).await;
+        let mut examined = Examination::of(Some(&self.file), &env, &Overrides::default()).await;
         let ready = examined.ready.take().filter(|_| self.connect);
         let (unavailable, risks) = match ready.zip(examined.draft.as_ref()) {
             Some((ready, draft)) => connect(ready, draft).await,
             None => Default::default(),
         };
-        Checked {
+        CheckResults {
             examined,
             unavailable,
             risks,
         }
     }
 
-    fn print(&self, checked: &Checked, errors: usize, warnings: usize) {
+    fn print(&self, checked: &CheckResults, errors: usize, warnings: usize) {
         let text = Report::new().text(&checked.examined.found);
         if !text.is_empty() {
             output::error_line(text.trim_end());
@@ -129,7 +129,7 @@ impl Check {
         }
     }
 
-    fn as_json(&self, checked: &Checked, is_refused: bool) -> Value {
+    fn as_json(&self, checked: &CheckResults, is_refused: bool) -> Value {
         let found = &checked.examined.found;
         let (errors, warnings): (Vec<_>, Vec<_>) = found
             .iter()
@@ -158,7 +158,7 @@ impl Check {
     }
 }
 
-impl Checked {
+impl CheckResults {
     fn count(&self, severity: Severity) -> usize {
         let same = |error: &&ConfigError| error.severity == severity;
         self.examined.found.iter().filter(same).count()
@@ -198,8 +198,11 @@ async fn connect(ready: Ready, draft: &Draft) -> (Vec<Failure>, Vec<StoreRisk>) 
 }
 
 /// Probes a store. The embedded one belongs to the running service, and is left alone.
-async fn reach(store: Opening) -> Result<Vec<StoreRisk>, Failure> {
-    if matches!(store, Opening::Memory(_) | Opening::Embedded(..)) {
+async fn reach(store: PreparedStore) -> Result<Vec<StoreRisk>, Failure> {
+    if matches!(
+        store,
+        PreparedStore::Memory(_) | PreparedStore::Embedded(..)
+    ) {
         return Ok(Vec::new());
     }
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());

@@ -18,5 +18,5 @@ pub use policy::outcomes::{
 };
 pub use policy::sections::{Bots, Candidate, PolicyTable, Urls, schemas};
 pub use policy::values::{AgentFragment, OneOrMany, Rate, SourceUrl, Url, WebUrl};
-pub use policy::{FileSource, Loader, PolicyLoader, PolicySource, Reload, SourceStatus, Watching};
+pub use policy::{FileSource, FileWatch, Loader, PolicyLoader, PolicySource, Reload, SourceStatus};
 pub use tenants::FileTenants;

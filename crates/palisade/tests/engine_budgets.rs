@@ -33,8 +33,8 @@ use palisade::core::budget::Costs;
 use palisade::core::time::{Clock, SECOND};
 use palisade::core::{PolicySet, RequestFacts};
 use palisade::engine::{
-    ExtendAnswer, Held, Hold, ModeChange, Observer, ReachedThreshold, ReserveAnswer, Seen,
-    Settlement,
+    ExtendAnswer, HeldReservation, Hold, ModeChange, Observer, ReachedThreshold, ReserveAnswer,
+    Seen, Settlement,
 };
 use palisade::store::Store;
 use palisade::{Engine, EngineConfig, VirtualClock};
@@ -103,7 +103,7 @@ impl Nodes {
         reserved.await.unwrap()
     }
 
-    async fn held(&self, node: usize, costs: &[(&str, u64)]) -> Held {
+    async fn held(&self, node: usize, costs: &[(&str, u64)]) -> HeldReservation {
         let answer = self.reserve(node, costs).await;
         answer
             .held

@@ -41,7 +41,7 @@ enum Purpose {
 const START: &str = include_str!("start.toml");
 
 /// A policy file's text, and the advice to print after writing it.
-struct Written {
+struct PolicyDraft {
     text: String,
     next: String,
 }
@@ -78,7 +78,7 @@ impl Init {
     }
 }
 
-fn written(purpose: Option<Purpose>, file: &str) -> Written {
+fn written(purpose: Option<Purpose>, file: &str) -> PolicyDraft {
     let (own, next): (&str, &str) = match purpose {
         None => (
             include_str!("decide.toml"),
@@ -101,7 +101,7 @@ fn written(purpose: Option<Purpose>, file: &str) -> Written {
             "  palisade serve --config FILE\n  # what to send at each step of a login: docs/guard.md\n",
         ),
         Some(Purpose::Library) => {
-            return Written {
+            return PolicyDraft {
                 text: include_str!("library.toml").to_owned(),
                 next: format!(
                     "  palisade policy --config {file}\n  # in the program: palisade_policy::load(Some(\"{file}\".as_ref()), …)\n"
@@ -110,7 +110,7 @@ fn written(purpose: Option<Purpose>, file: &str) -> Written {
         }
     };
     let next = format!("  palisade check FILE --strict\n  palisade policy --config FILE\n{next}");
-    Written {
+    PolicyDraft {
         text: format!("{START}\n{own}"),
         next: next.replace("FILE", file),
     }

@@ -10,7 +10,7 @@ use http::{HeaderName, HeaderValue, Method, Request, StatusCode, Uri, header};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::client::conn::http1;
 use hyper_rustls::HttpsConnectorBuilder;
-use palisade_server::connect::{self, Named};
+use palisade_server::connect::{self, NamedFile};
 use palisade_server::failure::{Ending, Failure};
 use palisade_server::output;
 use rustls::ClientConfig;
@@ -206,15 +206,18 @@ impl Server {
     }
 
     fn tls(&self) -> Result<ClientConfig, Failure> {
-        let authority = self.ca.as_deref().map(|path| Named { name: "--ca", path });
+        let authority = self
+            .ca
+            .as_deref()
+            .map(|path| NamedFile { name: "--ca", path });
         let pair = self.cert.as_deref().zip(self.cert_key.as_deref());
         let pair = pair.map(|(cert, key)| {
             (
-                Named {
+                NamedFile {
                     name: "--cert",
                     path: cert,
                 },
-                Named {
+                NamedFile {
                     name: "--cert-key",
                     path: key,
                 },

@@ -19,7 +19,7 @@ use palisade_server::config::{self, Config};
 use palisade_server::failure::{Ending, Failure};
 use palisade_server::output;
 
-use super::events::{Names, Recording};
+use super::events::{Names, RecordingArgs};
 use super::offline;
 use run::Run;
 
@@ -34,7 +34,7 @@ pub(super) use run::progress;
 #[derive(Debug, Args)]
 pub(crate) struct Replay {
     #[command(flatten)]
-    recording: Recording,
+    recording: RecordingArgs,
     /// Configuration and policy file [default: the embedded policy]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,

@@ -14,7 +14,7 @@ use serde_json::json;
 use zeroize::Zeroizing;
 
 use super::manifest::{Manifest, write_private};
-use super::{Found, Place, not_copied};
+use super::{NamedStore, Place, not_copied};
 
 /// Copies the embedded store, also while its server runs.
 ///
@@ -82,7 +82,7 @@ impl Backup {
         }
     }
 
-    fn copy_secret(&self, found: &Found, data: &Path) -> Result<(), Failure> {
+    fn copy_secret(&self, found: &NamedStore, data: &Path) -> Result<(), Failure> {
         if self.without_secret || found.given()?.is_configured() {
             return Ok(());
         }

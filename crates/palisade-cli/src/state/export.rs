@@ -12,11 +12,11 @@ use palisade::store::Store;
 use palisade::store::memory::MemoryStore;
 use palisade_server::failure::{Ending, Failure};
 use palisade_server::output;
-use palisade_server::store::{Opening, opening};
+use palisade_server::store::{PreparedStore, opening};
 use serde_json::json;
 
 use super::super::offline;
-use super::{Found, Place, failed};
+use super::{NamedStore, Place, failed};
 
 /// Writes what a store keeps of people to a file that another store can take.
 ///
@@ -46,7 +46,7 @@ impl Export {
         Ok(Ending::Done)
     }
 
-    async fn export(&self, found: &Found) -> Result<Counts, Failure> {
+    async fn export(&self, found: &NamedStore) -> Result<Counts, Failure> {
         let keyring = found.keyring()?;
         let store = reader(found).await?;
         let file = self.create()?;
@@ -74,9 +74,9 @@ impl Export {
 }
 
 /// A store to read from. A data directory is only looked at: its server may hold it.
-async fn reader(found: &Found) -> Result<Arc<dyn Store>, Failure> {
+async fn reader(found: &NamedStore) -> Result<Arc<dyn Store>, Failure> {
     match opening(&found.config.store)? {
-        Opening::Embedded(bounds, directory) => {
+        PreparedStore::Embedded(bounds, directory) => {
             let looked = MemoryStore::look(&directory, Arc::clone(&found.clock), &bounds);
             let (store, report) = looked.map_err(|error| {
                 Failure::unavailable(
@@ -89,7 +89,7 @@ async fn reader(found: &Found) -> Result<Arc<dyn Store>, Failure> {
             }
             Ok(Arc::new(store))
         }
-        Opening::Memory(_) => Err(Failure::usage(
+        PreparedStore::Memory(_) => Err(Failure::usage(
             "`memory:` keeps nothing that could be written",
             "name another store with `--store`",
         )),

@@ -43,19 +43,19 @@ struct Place {
 }
 
 /// The store that was named, and everything needed to read it.
-struct Found {
+struct NamedStore {
     config: Config,
     env: Env,
     clock: Arc<dyn Clock>,
 }
 
 impl Place {
-    fn find(&self) -> Result<Found, Failure> {
+    fn find(&self) -> Result<NamedStore, Failure> {
         let env = Env::from_process();
         let flags = Overrides::default().with("--store", "store.url", self.store.clone());
         let mut config = config::load(self.config.as_deref(), &env, &flags)?;
         config.store.timeout = config.store.timeout.max(PATIENCE_MIN);
-        Ok(Found {
+        Ok(NamedStore {
             config,
             env,
             clock: Arc::new(SystemClock::new()),
@@ -63,7 +63,7 @@ impl Place {
     }
 }
 
-impl Found {
+impl NamedStore {
     /// Returns the secrets that the configuration names.
     fn given(&self) -> Result<GivenSecrets, Failure> {
         GivenSecrets::read(&self.config, &self.env)

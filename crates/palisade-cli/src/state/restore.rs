@@ -12,7 +12,7 @@ use serde_json::json;
 use zeroize::Zeroizing;
 
 use super::manifest::{Manifest, write_private};
-use super::{Found, Place, not_copied};
+use super::{NamedStore, Place, not_copied};
 
 /// Puts a copy of `palisade backup` into the data directory of a server that is stopped.
 ///
@@ -71,7 +71,7 @@ impl Restore {
     }
 
     /// Checks that a configured secret is the copy's; without one the copy must contain its own.
-    fn check_secret(&self, found: &Found, manifest: &Manifest) -> Result<(), Failure> {
+    fn check_secret(&self, found: &NamedStore, manifest: &Manifest) -> Result<(), Failure> {
         let keyring = match found.given()?.is_configured() {
             true => found.keyring()?,
             false if manifest.has_secret() => {
@@ -91,7 +91,7 @@ impl Restore {
         }
     }
 
-    fn set_aside(&self, found: &Found, data: &Path) -> Result<Option<PathBuf>, Failure> {
+    fn set_aside(&self, found: &NamedStore, data: &Path) -> Result<Option<PathBuf>, Failure> {
         let stamp = found.now().replace(':', "");
         backup::set_aside(data, &format!("before-{stamp}"), &[SECRET_FILE])
             .map_err(|error| not_copied(&error))
@@ -99,7 +99,7 @@ impl Restore {
 
     fn restore_secret(
         &self,
-        found: &Found,
+        found: &NamedStore,
         manifest: &Manifest,
         data: &Path,
     ) -> Result<(), Failure> {

@@ -111,7 +111,7 @@ pub struct FileSource<L: Loader = PolicyLoader> {
 
 struct State<C> {
     config: C,
-    seen: Seen,
+    seen: FileDigests,
     replaced: u64,
     refused: u64,
     last_refusal: Option<ConfigErrors>,
@@ -119,7 +119,7 @@ struct State<C> {
 
 /// Digests of the files as they were last read; `None` stands for a file that cannot be read.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Seen {
+struct FileDigests {
     file: Option<u64>,
     /// Digest of all other files together.
     beside: u64,
@@ -135,7 +135,7 @@ impl<L: Loader> FileSource<L> {
         let config = loader.load(path, &text, 1)?;
         let bundle = L::bundle(&config);
         let (current, _) = watch::channel(Arc::new(bundle.clone()));
-        let seen = Seen {
+        let seen = FileDigests {
             file: Some(digest(&text)),
             beside: digest_of_files(&L::files(&config)),
         };
@@ -174,7 +174,7 @@ impl<L: Loader> FileSource<L> {
     pub fn reload(&self) -> Result<Reload, ConfigErrors> {
         let mut state = self.state.lock();
         let text = read_file(&self.path);
-        let seen = Seen {
+        let seen = FileDigests {
             file: text.as_deref().ok().map(digest),
             beside: digest_of_files(&L::files(&state.config)),
         };
@@ -225,7 +225,7 @@ impl<L: Loader> FileSource<L> {
     ///
     /// # Errors
     /// The folder cannot be watched.
-    pub fn watch(self: &Arc<Self>, poll: Duration) -> notify::Result<Watching> {
+    pub fn watch(self: &Arc<Self>, poll: Duration) -> notify::Result<FileWatch> {
         let (events, received) = mpsc::channel(1);
         let mut watcher = notify::recommended_watcher(move |event| {
             if is_change(&event) {
@@ -235,7 +235,7 @@ impl<L: Loader> FileSource<L> {
         })?;
         watcher.watch(folder(&self.path), RecursiveMode::NonRecursive)?;
         let task = tokio::spawn(follow(Arc::downgrade(self), received, poll));
-        Ok(Watching {
+        Ok(FileWatch {
             _watcher: watcher,
             task,
         })
@@ -267,12 +267,12 @@ impl<L: Loader> PolicySource for FileSource<L> {
 }
 
 /// Stops following when it is dropped.
-pub struct Watching {
+pub struct FileWatch {
     _watcher: RecommendedWatcher,
     task: JoinHandle<()>,
 }
 
-impl Drop for Watching {
+impl Drop for FileWatch {
     fn drop(&mut self) {
         self.task.abort();
     }

@@ -20,13 +20,13 @@ use crate::policy::sections::Bots;
 use crate::policy::tables::{ApiKeyTable, ClassTable, ClientTable, RouteTable, TierTable};
 
 /// The result of reading the arrays of tables.
-pub(crate) struct Resolved {
+pub(crate) struct ResolvedTables {
     pub(crate) parts: PolicyParts,
     pub(crate) outcomes: Outcomes,
 }
 
 /// Names that limits may refer to.
-pub(crate) struct Known {
+pub(crate) struct KnownNames {
     /// Classes that routes assign or that are declared for callers to name.
     pub(crate) classes: BTreeSet<String>,
     /// Operations that routes assign.
@@ -43,7 +43,7 @@ pub(crate) fn resolve(
     settings: Settings,
     enabled: bool,
     sink: &mut Sink,
-) -> Resolved {
+) -> ResolvedTables {
     let RouteTables {
         mut routes,
         outcomes,
@@ -73,7 +73,7 @@ pub(crate) fn resolve(
             .collect(),
         bot_patterns: patterns.collect(),
     };
-    Resolved { parts, outcomes }
+    ResolvedTables { parts, outcomes }
 }
 
 /// The result of reading `[[route]]`.
@@ -220,11 +220,11 @@ fn classes(root: &Table, sink: &mut Sink) -> Vec<Class> {
         .collect()
 }
 
-fn known(routes: &[Route], classes: &[Class]) -> Known {
+fn known(routes: &[Route], classes: &[Class]) -> KnownNames {
     let assigned = routes.iter().filter_map(|route| route.class.as_deref());
     let declared = classes.iter().map(|class| &*class.name);
     let operations = routes.iter().filter_map(|route| route.operation.as_deref());
-    Known {
+    KnownNames {
         classes: assigned.chain(declared).map(str::to_owned).collect(),
         operations: operations.map(str::to_owned).collect(),
         kinds: classes

@@ -9,14 +9,14 @@ use crate::config::{Config, StoreUrl, words};
 use super::surface::Place;
 
 /// The parts of that text.
-pub(crate) struct Started<'a> {
+pub(crate) struct Banner<'a> {
     pub(crate) config: &'a Config,
     pub(crate) decide: Place,
     pub(crate) admin: Place,
     pub(crate) others: Vec<Place>,
 }
 
-impl Started<'_> {
+impl Banner<'_> {
     /// Formats the text.
     pub(crate) fn text(&self) -> String {
         let mut text = format!("palisade {}\n", env!("CARGO_PKG_VERSION"));

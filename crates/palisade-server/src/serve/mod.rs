@@ -44,19 +44,19 @@ use crate::failure::{Ending, Failure};
 use crate::output;
 use crate::surfaces::dashboard::Board;
 use crate::surfaces::{self, Certificates, Enforcer, Given, Metrics};
-use banner::Started;
+use banner::Banner;
 use notify::Supervisor;
 use observers::Observers;
-use passed::Passed;
+use passed::PassedSockets;
 use reload::{Dormant, Hangup};
-use stop::{Asked, Signals, Stopper};
+use stop::{Signals, StopSignal, Stopper};
 use tenants::Policies;
 use workers::Workers;
 
 pub(crate) use accept::Bounds;
 pub(crate) use activity::{Activity, Patience, UnderWay, Verdict};
 pub use data::{GivenSecrets, SECRET_FILE, Secrets, mark_backup, try_write};
-pub(crate) use http::{Client, Handler, Lasting, is_only_chunked};
+pub(crate) use http::{Client, EndlessStream, Handler, is_only_chunked};
 pub(crate) use interim::Early;
 pub(crate) use line::Line;
 pub(crate) use log::LogLimit;
@@ -83,7 +83,7 @@ pub struct Plan {
 /// Serves until the process is asked to stop.
 pub fn run(plan: &Plan) -> Result<Ending, Failure> {
     // First of all, because this must happen before any thread starts.
-    let passed = Passed::take(&plan.env)?;
+    let passed = PassedSockets::take(&plan.env)?;
     let traces = log::start(&plan.config.log)?;
     let control = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -123,7 +123,7 @@ struct Service<'a> {
 }
 
 impl<'a> Service<'a> {
-    async fn start(plan: &'a Plan, ready: Ready, passed: Passed) -> Result<Self, Failure> {
+    async fn start(plan: &'a Plan, ready: Ready, passed: PassedSockets) -> Result<Self, Failure> {
         let (config, env) = (&plan.config, &plan.env);
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let directory = data::directory(&config.store.url)?;
@@ -259,7 +259,7 @@ impl<'a> Service<'a> {
         self.stopper.drain();
         // Behind SIGINT is a person who waits, and after a long outage the node has not been ready
         // for a while.
-        if let Ok(Some(Asked::Terminate)) = ended {
+        if let Ok(Some(StopSignal::Terminate)) = ended {
             linger(config.server.drain_delay, &mut signals).await;
         }
         tracing::info!("stopping: answering what is under way");
@@ -292,7 +292,7 @@ impl<'a> Service<'a> {
     fn announce(&self) {
         let mut places = self.surfaces.iter().map(|surface| surface.place());
         let Some(decide) = places.next() else { return };
-        let started = Started {
+        let started = Banner {
             config: &self.plan.config,
             decide,
             admin: self.admin.place(),
@@ -317,7 +317,7 @@ async fn linger(delay: Duration, signals: &mut Signals) {
 }
 
 /// Binds the surfaces of traffic and the admin surface to their addresses.
-fn bound(given: &Given<'_>, workers: usize, mut passed: Passed) -> Result<Bound, Failure> {
+fn bound(given: &Given<'_>, workers: usize, mut passed: PassedSockets) -> Result<Bound, Failure> {
     let mut traffic = surfaces::of_traffic(given)?;
     for surface in &mut traffic {
         surface.bind(workers, &mut passed)?;

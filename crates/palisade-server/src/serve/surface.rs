@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use palisade::engine::Observer;
 
-use super::accept::{self, Bounds, Entrance, Secured};
+use super::accept::{self, Bounds, Entrance, ListenerTls};
 use super::line::Line;
-use super::passed::Passed;
+use super::passed::PassedSockets;
 use super::slots::Slots;
 use super::sockets::{self, Bound};
 use super::spread::{self, Desk};
@@ -37,7 +37,7 @@ pub(crate) trait Surface: Send {
 
     /// Binds the address with one socket for each worker (port 0 picks a free port), or takes the
     /// socket that was passed for that address.
-    fn bind(&mut self, workers: usize, passed: &mut Passed) -> Result<(), Failure>;
+    fn bind(&mut self, workers: usize, passed: &mut PassedSockets) -> Result<(), Failure>;
 
     /// Returns the task of the next worker, or `None` once every socket has its worker. The task
     /// serves a socket of its own until `stop`, then drains.
@@ -91,7 +91,7 @@ pub(crate) struct On<P, M> {
     make: M,
     bounds: Bounds,
     slots: Arc<Slots>,
-    tls: Option<Secured>,
+    tls: Option<ListenerTls>,
     workers: Share,
     is_even: bool,
     bound: Option<Bound>,
@@ -135,7 +135,7 @@ impl<P: Protocol, M: Fn() -> Arc<P> + Send> On<P, M> {
     /// are reported to `observer`.
     pub(crate) fn within(mut self, tls: Option<Arc<Tls>>, observer: &Arc<dyn Observer>) -> Self {
         let listener = self.place.flag;
-        self.tls = tls.map(|tls| Secured::new(tls, listener, Arc::clone(observer)));
+        self.tls = tls.map(|tls| ListenerTls::new(tls, listener, Arc::clone(observer)));
         self
     }
 }
@@ -153,7 +153,7 @@ impl<P: Protocol, M: Fn() -> Arc<P> + Send> Surface for On<P, M> {
         }
     }
 
-    fn bind(&mut self, workers: usize, passed: &mut Passed) -> Result<(), Failure> {
+    fn bind(&mut self, workers: usize, passed: &mut PassedSockets) -> Result<(), Failure> {
         let bound = sockets::bind(&self.place, self.workers.of(workers), passed)?;
         self.place.address = bound.address.clone();
         if self.is_even {

@@ -14,7 +14,7 @@ use smallvec::{SmallVec, smallvec};
 use super::Lifetime;
 use super::evaluate::evaluate;
 use super::overflow::{self, SharedBucket, States};
-use super::segment::{Body, Durability, FILL_MAX, StoredState, Segment};
+use super::segment::{Body, Durability, FILL_MAX, Segment, StoredState};
 use super::slot::Slot;
 use super::table::{Room, Table};
 use super::word::Word;

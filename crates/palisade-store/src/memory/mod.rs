@@ -41,7 +41,7 @@ use crate::{
 };
 use journal::Writer;
 pub use journal::{JournalConfig, JournalStats, OpenError, RecoveryReport};
-pub use limiter::{TimedReading, Limiter, Verdict};
+pub use limiter::{Limiter, TimedReading, Verdict};
 use sweep::Sweeper;
 use table::Table;
 

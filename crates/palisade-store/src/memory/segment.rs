@@ -12,8 +12,8 @@ use palisade_core::limit::State;
 use palisade_core::time::Micros;
 use parking_lot::{Mutex, MutexGuard};
 
-use super::slot::{SlotView, Slot};
-use super::word::{WordContent, VALUE_BITS, Word};
+use super::slot::{Slot, SlotView};
+use super::word::{VALUE_BITS, Word, WordContent};
 
 /// Slots of one segment.
 pub(crate) const SLOTS: usize = 8192;

@@ -17,7 +17,7 @@ use parking_lot::MutexGuard;
 
 use super::gcra::{self, Pace, TakeOutcome};
 use super::overflow::Overflow;
-use super::segment::{Body, Durability, FILL_MAX, StoredState, MovedBucket, Origin, Segment};
+use super::segment::{Body, Durability, FILL_MAX, MovedBucket, Origin, Segment, StoredState};
 
 /// Segments that an insertion at the bound searches for expired buckets.
 const SWEEP_AT_BOUND: u32 = 64;

@@ -115,7 +115,10 @@ mod tests {
             assert_eq!(word.held(), WordContent::Empty);
             assert_eq!(word.locked().held(), WordContent::Locked);
             for ticks in [0, 1, SLAB_FIRST - 1] {
-                assert_eq!(word.with_ticks(ticks).unwrap().held(), WordContent::Ticks(ticks));
+                assert_eq!(
+                    word.with_ticks(ticks).unwrap().held(),
+                    WordContent::Ticks(ticks)
+                );
                 assert_eq!(word.with_ticks(ticks).unwrap().ticks(), Some(ticks));
             }
             let others = [

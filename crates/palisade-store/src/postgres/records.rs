@@ -8,8 +8,8 @@ use tokio_postgres::Row;
 use super::batch::{signed, unsigned};
 use super::connect::Connections;
 use crate::{
-    Commit, Entries, Entry, ListedRecord, Loaded, REGISTRY_ENTRIES_MAX, Record, RecordPage, Registry,
-    StoreError,
+    Commit, Entries, Entry, ListedRecord, Loaded, REGISTRY_ENTRIES_MAX, Record, RecordPage,
+    Registry, StoreError,
 };
 
 pub(super) const LOAD: &str = "SELECT * FROM palisade.load($1, $2, $3)";

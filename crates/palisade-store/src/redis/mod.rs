@@ -38,9 +38,9 @@ pub use config::{RedisConfig, RedisConfigError, TimeSource, Tls};
 
 use crate::step_back::{StepBackNotice, stuck};
 use crate::{
-    Answer, BucketReadings, Buckets, Charged, Commit, Entries, Entry, ListedRecord, Loaded, RecordPage,
-    Records, Registries, Registry, ResetDone, StoreError, StoreStats, Take, Taken, Vitals,
-    deadline,
+    Answer, BucketReadings, Buckets, Charged, Commit, Entries, Entry, ListedRecord, Loaded,
+    RecordPage, Records, Registries, Registry, ResetDone, StoreError, StoreStats, Take, Taken,
+    Vitals, deadline,
 };
 use backend::{Backend, Single};
 use charge::Reach;
@@ -48,7 +48,7 @@ use codec::{Decided, Operation};
 use config::{Effect, Options, Replicas};
 use error::misread;
 use keys::Keys;
-use records::{RecordBatch, ExpiringRecord, Position};
+use records::{ExpiringRecord, Position, RecordBatch};
 use risks::RiskWatch;
 use script::{Call, PROBE, RESET, SET_ASIDE};
 
@@ -297,7 +297,11 @@ impl SharedClient {
     }
 
     /// Reads records: on one server in one call, on a cluster each on its own node.
-    async fn load(self: &Arc<Self>, keys: &[RecordKey], due: Instant) -> Result<RecordBatch, StoreError> {
+    async fn load(
+        self: &Arc<Self>,
+        keys: &[RecordKey],
+        due: Instant,
+    ) -> Result<RecordBatch, StoreError> {
         if keys.len() <= 1 || matches!(self.backend, Backend::Single(_)) {
             return self.load_call(keys, due).await;
         }

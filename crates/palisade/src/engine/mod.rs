@@ -65,8 +65,8 @@ pub use ports::{
 };
 
 pub use reservations::{
-    ExtendAnswer, HOLD_DEFAULT, Held, Hold, ReservationError, ReservationFigures, ReserveAnswer,
-    Settlement,
+    ExtendAnswer, HOLD_DEFAULT, HeldReservation, Hold, ReservationError, ReservationFigures,
+    ReserveAnswer, Settlement,
 };
 pub use thresholds::ReachedThreshold;
 

@@ -17,7 +17,7 @@ use palisade_store::{Buckets, Charged, StoreError, StoreStats, Take, Taken, Vita
 use parking_lot::Mutex;
 
 use super::link::{LocalStore, local_store};
-use last_read::{Carried, LastReadings};
+use last_read::{CarriedUsage, LastReadings};
 
 /// The counters of one node.
 pub(super) struct StandIn {
@@ -148,7 +148,12 @@ impl StandIn {
 }
 
 /// A reading of a bucket that was used partly here and partly in the store.
-fn joined(charge: &Charge<'_>, own: Reading, carried: Option<Carried>, now: Micros) -> Reading {
+fn joined(
+    charge: &Charge<'_>,
+    own: Reading,
+    carried: Option<CarriedUsage>,
+    now: Micros,
+) -> Reading {
     let Some(carried) = carried else {
         return own;
     };

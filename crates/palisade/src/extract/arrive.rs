@@ -10,14 +10,14 @@ use palisade_core::{FieldError, Micros, PolicySet, RequestFacts};
 
 use super::authorization::Authorization;
 use super::error::ExtractError;
-use super::header::Sent;
+use super::header::SentHeaders;
 use super::jwt::Claims;
 use super::path::PathCase;
 use super::{EdgeConfig, EdgeRequest, api_key, client_ip, forward_auth, host, path, request_id};
 
 /// A request that was refused before its facts were complete, with the address to charge for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refused {
+pub struct RefusedRequest {
     /// Reason of the refusal.
     pub error: ExtractError,
     /// Address of the client, or of the peer if the client's is not known.
@@ -69,19 +69,19 @@ struct Line<'a> {
     method: &'a str,
     /// The authority that the line names, read only where routes name hosts.
     host: Option<Host>,
-    path: Written<'a>,
+    path: SentPath<'a>,
     query: Option<&'a [u8]>,
     /// True if the application gets the client's own bytes.
     as_written: bool,
 }
 
 /// A path as the client sent it.
-enum Written<'a> {
+enum SentPath<'a> {
     Text(&'a str),
     Bytes(&'a [u8]),
 }
 
-impl<'a> Written<'a> {
+impl<'a> SentPath<'a> {
     fn normal(&self, slash: EncodedSlash) -> Result<NormalPath<'a>, FieldError> {
         match self {
             Self::Text(path) => normalise_text(path, slash),
@@ -100,7 +100,7 @@ pub fn arrive<'a>(
     config: &EdgeConfig,
     request: EdgeRequest<'a>,
     now: Micros,
-) -> Result<Arrived<'a>, Refused> {
+) -> Result<Arrived<'a>, RefusedRequest> {
     let mut arrived = Arrived::from_peer(request.peer);
     arrive_at(&mut arrived, Agent::Asked, config, request, now)?;
     Ok(arrived)
@@ -124,7 +124,7 @@ pub(crate) fn arrive_at<'a>(
     config: &EdgeConfig,
     request: EdgeRequest<'a>,
     now: Micros,
-) -> Result<(), Refused> {
+) -> Result<(), RefusedRequest> {
     // Read only if a route names a host, because other requests need not have a readable one.
     let host = match request.policy.routes().has_hosts() {
         true => host::of_request(request.uri, request.headers),
@@ -133,7 +133,7 @@ pub(crate) fn arrive_at<'a>(
     let line = host.map(|host| Line {
         method: request.method.as_str(),
         host,
-        path: Written::Text(request.uri.path()),
+        path: SentPath::Text(request.uri.path()),
         query: request.uri.query().map(str::as_bytes),
         as_written: false,
     });
@@ -149,9 +149,9 @@ pub fn arrive_forward_auth<'a>(
     config: &EdgeConfig,
     request: EdgeRequest<'a>,
     now: Micros,
-) -> Result<Arrived<'a>, Refused> {
+) -> Result<Arrived<'a>, RefusedRequest> {
     if !config.trusted_proxies.contains(request.peer) {
-        return Err(Refused {
+        return Err(RefusedRequest {
             error: ExtractError::UntrustedForwarder,
             ip: request.peer,
         });
@@ -166,7 +166,7 @@ pub fn arrive_forward_auth<'a>(
         Ok(Line {
             method: original.method.unwrap_or(request.method.as_str()),
             host,
-            path: Written::Bytes(path),
+            path: SentPath::Bytes(path),
             query,
             as_written: true,
         })
@@ -183,7 +183,7 @@ fn read<'a>(
     request: EdgeRequest<'a>,
     line: Result<Line<'a>, FieldError>,
     now: Micros,
-) -> Result<(), Refused> {
+) -> Result<(), RefusedRequest> {
     let ip = client_ip::client_ip(
         request.headers,
         request.peer,
@@ -192,11 +192,11 @@ fn read<'a>(
         config.chain_bytes_max,
     );
     // Without the client's address the request is charged to the peer.
-    let ip = ip.map_err(|error| Refused {
+    let ip = ip.map_err(|error| RefusedRequest {
         error,
         ip: request.peer,
     })?;
-    let refused = |error: FieldError| Refused {
+    let refused = |error: FieldError| RefusedRequest {
         error: error.into(),
         ip,
     };
@@ -220,7 +220,7 @@ fn look_at<'a>(
     let headers = request.headers;
     let facts = &mut arrived.facts;
     arrived.reads_body = config.oauth_routes.reads_body(&facts.method, &facts.path);
-    let sent = Sent::of(headers, &config.api_key_header);
+    let sent = SentHeaders::of(headers, &config.api_key_header);
     if sent.authorization {
         arrived.authorization = Authorization::read(headers)?;
     }

@@ -54,7 +54,7 @@ use palisade_core::{FieldError, Id, Micros, PolicySet, RequestFacts};
 
 use authorization::Authorization;
 use bot::{BotPatterns, MissingUserAgent};
-use client_id::{Named, OAuthRoutes};
+use client_id::{ClientSources, OAuthRoutes};
 use client_ip::{CHAIN_BYTES_MAX, ChainHeader, TrustedProxies};
 use forward_auth::OriginalHeaders;
 use identity::{Identity, IdentityHeaders};
@@ -64,7 +64,7 @@ use path::{EncodedSlash, PathCase};
 pub use api_key::hash_api_key;
 #[cfg(feature = "tower")]
 pub(crate) use arrive::{Agent, arrive_at};
-pub use arrive::{Arrived, Refused, arrive, arrive_forward_auth};
+pub use arrive::{Arrived, RefusedRequest, arrive, arrive_forward_auth};
 pub use error::ExtractError;
 
 /// Longest method, in bytes.
@@ -246,7 +246,7 @@ pub(crate) fn complete(
 ) -> Result<(TokenStatus, Vec<Id>), ExtractError> {
     let (token, roles) = authenticate(config, request, arrived, now)?;
     let facts = &mut arrived.facts;
-    let named = Named {
+    let named = ClientSources {
         path: &facts.path,
         query: arrived.query,
         headers: request.headers,

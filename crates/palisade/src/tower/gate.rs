@@ -21,7 +21,7 @@ use super::refusal::Refusal;
 use crate::engine::{Engine, RequestAnswer};
 use crate::extract::client_ip::client_ip;
 use crate::extract::{
-    Agent, Arrived, EdgeConfig, EdgeRequest, Refused, arrive, arrive_at, complete, identify,
+    Agent, Arrived, EdgeConfig, EdgeRequest, RefusedRequest, arrive, arrive_at, complete, identify,
     request_id,
 };
 use crate::limiter::Limiter;
@@ -329,7 +329,7 @@ impl<J: Judge> Gate<J> {
         match found {
             Ok(ip) => Ok(ip),
             Err(error) => {
-                let refused = Refused { error, ip: peer };
+                let refused = RefusedRequest { error, ip: peer };
                 let origin = (peer, id.cloned());
                 Err(self.turn_away(&parts.extensions, origin, refused).await)
             }
@@ -432,7 +432,7 @@ impl<J: Judge> Gate<J> {
         match identify(edge, request, arrived, now) {
             Ok(extracted) => Ok((extracted.facts, extracted.forward_path)),
             Err(error) => {
-                let refused = Refused { error, ip };
+                let refused = RefusedRequest { error, ip };
                 Err(self.turn_away(head.extensions, (peer, id), refused).await)
             }
         }
@@ -514,7 +514,7 @@ impl<J: Judge> Gate<J> {
         &self,
         extensions: &Extensions,
         (peer, id): (IpAddr, Option<Id>),
-        refused: Refused,
+        refused: RefusedRequest,
     ) -> Refusal {
         if refused.error.is_audited() {
             self.judge.edge_refused(peer, refused.error.field());

@@ -51,8 +51,8 @@ pub(super) struct Subject {
 
 /// How a subject stands.
 #[derive(Debug, Serialize)]
-#[cfg_attr(test, derive(utoipa::ToSchema))]
-pub(super) struct Found {
+#[cfg_attr(test, derive(utoipa::ToSchema), schema(as = Found))]
+pub(super) struct SubjectStanding {
     /// What the strictest finding asks for.
     decision: &'static str,
     /// The spellings of the account that were looked up.
@@ -78,7 +78,7 @@ pub(super) struct Found {
     timeline: Vec<Past>,
 }
 
-impl Found {
+impl SubjectStanding {
     fn of(standing: Standing, quota: Option<QuotaUsage>, timeline: Vec<Past>) -> Self {
         Self {
             decision: standing.decision,
@@ -97,13 +97,13 @@ impl Found {
 }
 
 /// A valid subject. A raw API key is kept only for the audit's digest of it.
-struct Named {
+struct ValidSubject {
     sought: Sought,
     raw_key: Option<Id>,
 }
 
 impl Subject {
-    fn read(self) -> Result<Named, Refusal> {
+    fn read(self) -> Result<ValidSubject, Refusal> {
         let mut fields = Fields::new(INVALID);
         let key = fields.id("api_key", self.api_key);
         let is_hash = |key: &Id| is_key_hash(key.as_str());
@@ -130,14 +130,14 @@ impl Subject {
             );
         }
         fields.finish()?;
-        Ok(Named {
+        Ok(ValidSubject {
             raw_key: key.filter(|key| !is_hash(key)),
             sought,
         })
     }
 }
 
-impl Named {
+impl ValidSubject {
     /// The identity whose events are taken from the audit.
     fn whose(&self) -> Option<Whose<'_>> {
         let sought = &self.sought;
@@ -159,12 +159,12 @@ impl Named {
     post,
     path = "/admin/lookup",
     request_body = Subject,
-    responses((status = 200, body = Found), (status = 400, body = Refusal))
+    responses((status = 200, body = SubjectStanding), (status = 400, body = Refusal))
 ))]
 pub(super) async fn look_up(
     State(operations): State<Operations>,
     Body(subject): Body<Subject>,
-) -> Result<Json<Found>, Refusal> {
+) -> Result<Json<SubjectStanding>, Refusal> {
     let named = subject.read()?;
     let engine = &operations.engine;
     let standing = engine.look_up(&named.sought).await;
@@ -175,5 +175,9 @@ pub(super) async fn look_up(
     };
     let audit = operations.audit.as_ref().zip(named.whose());
     let events = audit.map(|(audit, whose)| audit.recent_of(whose, EVENTS_SHOWN));
-    Ok(Json(Found::of(standing, quota, events.unwrap_or_default())))
+    Ok(Json(SubjectStanding::of(
+        standing,
+        quota,
+        events.unwrap_or_default(),
+    )))
 }

@@ -53,8 +53,8 @@ pub(super) struct RefundFacts {
 
 /// What was given back.
 #[derive(Serialize)]
-#[cfg_attr(test, derive(utoipa::ToSchema))]
-pub(super) struct Refunded<'a> {
+#[cfg_attr(test, derive(utoipa::ToSchema), schema(as = Refunded))]
+pub(super) struct RefundResult<'a> {
     /// False if the receipt was used before, or nothing of it counts any more.
     refunded: bool,
     /// The buckets as they are now.
@@ -91,7 +91,7 @@ pub(super) async fn refund(
         RefundOutcome::Before => (false, Vec::new()),
         RefundOutcome::Unavailable => return Err(Problem::unavailable(UNKNOWN)),
     };
-    Ok(reply::json(&Refunded {
+    Ok(reply::json(&RefundResult {
         refunded,
         limits: &limits,
         request_id: id.as_str(),

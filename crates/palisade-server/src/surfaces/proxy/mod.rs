@@ -34,7 +34,7 @@ use tokio::sync::RwLock;
 
 use crate::failure::Failure;
 use crate::serve::{Client, Early, Handler, On, Place, Surface, task};
-use crate::surfaces::enforcer::{Admitted, Visit};
+use crate::surfaces::enforcer::{ArrivalCheck, Visit};
 use crate::surfaces::exchange::ids::RequestId;
 use crate::surfaces::exchange::problem::Problem;
 use crate::surfaces::exchange::{Reply, body as whole};
@@ -203,8 +203,8 @@ impl Proxy {
             .ok()
             .and_then(|arrived| self.login_route(arrived, parts, &body));
         let arrived = match enforcer.admit(visit, arrived).await? {
-            Admitted::In(arrived) => arrived,
-            Admitted::Out(answer) => return Ok(Passage::Closed(answer)),
+            ArrivalCheck::In(arrived) => arrived,
+            ArrivalCheck::Out(answer) => return Ok(Passage::Closed(answer)),
         };
         let (body, login) = match self.take(hop, parts, &arrived, route, body).await {
             Ok(taken) => taken,

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use bytes::{Buf, BytesMut};
 use palisade::Engine;
 use palisade::engine::{KEYED_MAX, Keyed};
-use palisade::resp::{Command, Malformed, REQUEST_BYTES_MAX, Replies, Throttle, read};
+use palisade::resp::{Command, ProtocolError, REQUEST_BYTES_MAX, Replies, Throttle, read};
 use smallvec::SmallVec;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -114,7 +114,7 @@ impl Talk<'_> {
                     }
                 }
                 Ok(None) => break,
-                Err(Malformed::Http) => {
+                Err(ProtocolError::Http) => {
                     resp.tell_of_page();
                     turn.session.is_over = true;
                 }

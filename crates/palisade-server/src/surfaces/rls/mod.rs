@@ -24,7 +24,7 @@ use super::exchange::ids::RequestId;
 use super::exchange::{Callers, Place};
 use crate::config;
 use crate::serve::{Client, Handler, On, Place as Address, Surface, trace};
-use grpc::{Answer, Code, Failed, Messages};
+use grpc::{Answer, Code, GrpcError, Messages};
 use health::Health;
 
 /// The gRPC services of this address.
@@ -97,14 +97,14 @@ impl Handler for RateLimits {
         answered
             .unwrap_or_else(|_| {
                 let message = "the call took longer than its deadline";
-                Err(Failed::new(Code::DeadlineExceeded, message))
+                Err(GrpcError::new(Code::DeadlineExceeded, message))
             })
             .unwrap_or_else(|failed| failed.response())
     }
 }
 
 impl RateLimits {
-    async fn route(&self, request: Request<Incoming>) -> Result<Response<Answer>, Failed> {
+    async fn route(&self, request: Request<Incoming>) -> Result<Response<Answer>, GrpcError> {
         let headers = request.headers();
         match request.uri().path() {
             "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit" => {
@@ -126,7 +126,7 @@ impl RateLimits {
                 let questions = Messages::of(request.into_body());
                 Ok(grpc::stream(reflection::answer(questions)))
             }
-            _ => Err(Failed::new(
+            _ => Err(GrpcError::new(
                 Code::Unimplemented,
                 "there is no such method here",
             )),
@@ -138,32 +138,33 @@ impl RateLimits {
         &self,
         request: Request<Incoming>,
         name: &str,
-    ) -> Result<M, Failed> {
+    ) -> Result<M, GrpcError> {
         let bytes = grpc::only(request.into_body(), self.read_timeout).await?;
-        M::decode(bytes)
-            .map_err(|_| Failed::new(Code::InvalidArgument, format!("the message is no `{name}`")))
+        M::decode(bytes).map_err(|_| {
+            GrpcError::new(Code::InvalidArgument, format!("the message is no `{name}`"))
+        })
     }
 
     /// Authenticates a caller by the same token as the decision API.
-    fn admit(&self, headers: &HeaderMap) -> Result<(), Failed> {
+    fn admit(&self, headers: &HeaderMap) -> Result<(), GrpcError> {
         let admitted = self.callers.admit(Place::HeaderOrBearer, headers);
         admitted.map_err(|_| {
             let message =
                 "send the caller token as `authorization: Bearer …`; web pages are not answered";
-            Failed::new(Code::Unauthenticated, message)
+            GrpcError::new(Code::Unauthenticated, message)
         })
     }
 
     async fn should_rate_limit(
         &self,
         request: Request<Incoming>,
-    ) -> Result<Response<Answer>, Failed> {
+    ) -> Result<Response<Answer>, GrpcError> {
         let id = RequestId::of(request.headers());
         trace::identify(id.as_str());
         let message: messages::Request = self.read(request, "RateLimitRequest").await?;
         let facts = decode::facts(&message);
         let mut facts =
-            facts.map_err(|error| Failed::new(Code::InvalidArgument, error.to_string()))?;
+            facts.map_err(|error| GrpcError::new(Code::InvalidArgument, error.to_string()))?;
         facts.request_id = id.id();
         let answer = self.health.enforcer.engine.check_descriptors(&facts).await;
         Ok(grpc::answered(encode::framed(&answer, id.as_str())))

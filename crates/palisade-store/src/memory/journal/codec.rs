@@ -12,7 +12,7 @@ use palisade_core::limit::{Hits, State};
 use palisade_core::record::{RecordKey, RecordKind};
 use palisade_core::time::Micros;
 
-use super::frames::{NextFrame, Frames, frame};
+use super::frames::{Frames, NextFrame, frame};
 use crate::memory::records::StoredRecord;
 use crate::{Entry, Record, Registry};
 

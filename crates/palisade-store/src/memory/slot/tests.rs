@@ -4,8 +4,8 @@ use loom::sync::atomic::{AtomicU64, Ordering};
 use loom::sync::{Arc, Mutex};
 use loom::thread;
 
-use super::{Atomic, SlotView, Slot};
-use crate::memory::word::{WordContent, Word};
+use super::{Atomic, Slot, SlotView};
+use crate::memory::word::{Word, WordContent};
 
 impl Atomic for AtomicU64 {
     fn new(value: u64) -> Self {

@@ -36,7 +36,7 @@ pub struct GuardNotes {
 }
 
 /// Result of a command that was evaluated on the store's records and committed.
-pub(super) struct Applied {
+pub(super) struct CommittedCommand {
     pub(super) decision: Decision,
     pub(super) notes: GuardNotes,
     /// HARD blocks that this command met.
@@ -200,7 +200,13 @@ impl Engine {
 
     /// Remembers the blocks and the lockout that bind now, so that they bind in an outage too
     /// (F-BLOCKS).
-    fn remember_blocks(&self, flow: Flow, keys: DegradedKeys, applied: &Applied, now: Micros) {
+    fn remember_blocks(
+        &self,
+        flow: Flow,
+        keys: DegradedKeys,
+        applied: &CommittedCommand,
+        now: Micros,
+    ) {
         let lockout = keys.lockout.zip(applied.standing.as_ref());
         if applied.seen.is_empty() && lockout.is_none() {
             return;
@@ -234,7 +240,7 @@ impl Engine {
 
 impl Guard {
     /// Runs a command. Waiting for its turn, loading and every retry share the request's time.
-    async fn run(&self, command: &Command<'_>) -> Result<Applied, Unusable> {
+    async fn run(&self, command: &Command<'_>) -> Result<CommittedCommand, Unusable> {
         let pairs = pairs_of(command.keys);
         let turn = self.turns.turn(&pairs);
         let Ok(mut turn) = until(command.calls.turn_ends(), pin!(turn)).await else {

@@ -17,12 +17,12 @@ pub(super) struct Slot {
 
 /// All records of one command, in the order account, network, device, lockout.
 #[derive(Clone)]
-pub(super) struct Loaded {
+pub(super) struct CommandRecords {
     pub(super) now: Micros,
     slots: Vec<Slot>,
 }
 
-impl Loaded {
+impl CommandRecords {
     #[cfg(test)]
     pub(super) const fn empty(now: Micros) -> Self {
         Self {
@@ -123,7 +123,7 @@ fn stored(write: &RecordWrite) -> Option<Record> {
 pub(super) async fn load(
     calls: Calls<'_>,
     pairs: [Option<KeyPair>; 4],
-) -> Result<Loaded, NoAnswer> {
+) -> Result<CommandRecords, NoAnswer> {
     let mut keys: Vec<RecordKey> = Vec::with_capacity(8);
     for pair in pairs.iter().flatten() {
         keys.push(pair.current);
@@ -141,7 +141,7 @@ pub(super) async fn load(
         }),
         keys,
     });
-    Ok(Loaded {
+    Ok(CommandRecords {
         now: loaded.now,
         slots: slots.into(),
     })

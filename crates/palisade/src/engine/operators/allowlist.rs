@@ -205,7 +205,7 @@ fn net_digest(keyring: &Keyring, net: IpNet) -> palisade_core::key::Rotating {
 }
 
 /// A validated identifier: its digests, and the parts of it that may be shown.
-struct Named {
+struct AllowlistIdentifier {
     digests: palisade_core::key::Rotating,
     org: Option<String>,
     network: Option<String>,
@@ -226,13 +226,13 @@ fn name_user(
     keyring: &Keyring,
     identifier: &str,
     org: Option<&str>,
-) -> Result<Named, AllowlistError> {
+) -> Result<AllowlistIdentifier, AllowlistError> {
     let check = |field, text: &str| Id::new(field, text).map(drop);
     check("identifier", identifier)?;
     org.map(|org| check("org", org)).transpose()?;
     let org = org.map(str::as_bytes);
     let shown = |org: &[u8]| keyring.hmac(Domain::Allowlist, &[b"org", org]);
-    Ok(Named {
+    Ok(AllowlistIdentifier {
         digests: user_digest(keyring, org, identifier.as_bytes()),
         org: org.map(|org| shown(org).current.hex()),
         network: None,
@@ -245,7 +245,7 @@ fn name(
     kind: AllowlistKind,
     identifier: &str,
     org: Option<&str>,
-) -> Result<Named, AllowlistError> {
+) -> Result<AllowlistIdentifier, AllowlistError> {
     let invalid = |problem| AllowlistError::Invalid {
         field: "identifier",
         problem,
@@ -267,7 +267,7 @@ fn name(
             .map_err(|_| invalid("is not a network such as 192.0.2.0/24"))?
             .trunc(),
     };
-    Ok(Named {
+    Ok(AllowlistIdentifier {
         digests: net_digest(keyring, net),
         org: None,
         network: Some(anonymised(net.network())),

@@ -7,7 +7,7 @@ mod outcome;
 mod proof;
 mod username;
 
-pub use outcome::{Asked, Ended, ended};
+pub use outcome::{AttemptOutcome, AttemptRequest, ended};
 pub(crate) use username::counted;
 pub use username::{Unreadable, is_in_query, username};
 pub(super) use username::{is_harmless, plain};

@@ -13,7 +13,7 @@ use palisade_core::rule::Rule;
 use palisade_core::time::Micros;
 
 use super::event::{Actor, Event, EventKind, Hex, Network};
-use super::per_second::Telling;
+use super::per_second::WriteTiming;
 use super::{Audit, Severity};
 use crate::engine::{
     Administered, CandidateSeen, Change, KeyChange, ModeChange, Observer, Operator, OverageSeen,
@@ -143,7 +143,7 @@ impl Observer for Audit {
         let mut event = Event::new(EventKind::OriginRefused, now);
         event.subject = Some(field.into());
         event.ip_prefix = Some(Network::of(peer));
-        self.shared.count_as(event, Telling::Together);
+        self.shared.count_as(event, WriteTiming::Together);
     }
 }
 
@@ -156,7 +156,7 @@ impl Audit {
             let mut event = Event::new(EventKind::GlobalThrottleExceeded, seen.decision.at);
             event.rule = Some(Rule::L_GLOBAL);
             event.code = Some("throttling.rate_limit_exceeded");
-            self.shared.count_as(event, Telling::Together);
+            self.shared.count_as(event, WriteTiming::Together);
             return false;
         }
         if seen.decision.is_allowed()

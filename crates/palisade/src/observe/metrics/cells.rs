@@ -121,7 +121,7 @@ fn zeros(count: usize) -> Box<[AtomicU64]> {
 }
 
 /// One counted combination of labels.
-pub(super) struct Counted<const N: usize> {
+pub(super) struct LabelCount<const N: usize> {
     pub(super) labels: [String; N],
     pub(super) count: u64,
 }
@@ -149,7 +149,7 @@ impl Cells {
         bump(&self.shadow, flat(place));
     }
 
-    pub(super) fn requests(&self) -> Vec<Counted<4>> {
+    pub(super) fn requests(&self) -> Vec<LabelCount<4>> {
         let names = self.classes.names();
         counted(&self.requests)
             .map(|(index, count)| {
@@ -158,23 +158,23 @@ impl Cells {
                 let [scope, class] = labels(place, &names);
                 let decision = OUTCOMES[outcome].name().to_owned();
                 let labels = [scope, class, decision, MODES[mode].name().to_owned()];
-                Counted { labels, count }
+                LabelCount { labels, count }
             })
             .collect()
     }
 
-    pub(super) fn exceeded(&self) -> Vec<Counted<2>> {
+    pub(super) fn exceeded(&self) -> Vec<LabelCount<2>> {
         self.by_place(&self.exceeded)
     }
 
-    pub(super) fn shadow(&self) -> Vec<Counted<2>> {
+    pub(super) fn shadow(&self) -> Vec<LabelCount<2>> {
         self.by_place(&self.shadow)
     }
 
-    fn by_place(&self, cells: &[AtomicU64]) -> Vec<Counted<2>> {
+    fn by_place(&self, cells: &[AtomicU64]) -> Vec<LabelCount<2>> {
         let names = self.classes.names();
         counted(cells)
-            .map(|(place, count)| Counted {
+            .map(|(place, count)| LabelCount {
                 labels: labels(place, &names),
                 count,
             })

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use arc_swap::ArcSwap;
 use palisade_core::policy::PolicySet;
 
-use super::cells::Counted;
+use super::cells::LabelCount;
 use crate::engine::{DescriptorStatus, Verdict};
 
 /// Label of descriptors that no limit matches (R-DOMAIN).
@@ -54,8 +54,8 @@ impl Descriptors {
         }
     }
 
-    pub(super) fn read(&self) -> Vec<Counted<2>> {
-        let counted = |limit: &str, result: &str, cell: &AtomicU64| Counted {
+    pub(super) fn read(&self) -> Vec<LabelCount<2>> {
+        let counted = |limit: &str, result: &str, cell: &AtomicU64| LabelCount {
             labels: [limit.to_owned(), result.to_owned()],
             count: cell.load(Ordering::Relaxed),
         };

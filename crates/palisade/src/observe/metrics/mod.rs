@@ -32,7 +32,7 @@ use parking_lot::Mutex;
 
 pub use cells::CLASSES_MAX;
 
-use self::catalogue::{self as names, Described, LATENCY_MS_BOUNDS, REFILL_SECONDS_BOUNDS};
+use self::catalogue::{self as names, LATENCY_MS_BOUNDS, MetricDescription, REFILL_SECONDS_BOUNDS};
 use super::audit::AuditCounts;
 use super::classes::flow_name;
 use super::surges::outcome;
@@ -78,7 +78,7 @@ impl fmt::Debug for LastBackup {
 /// One simple counter: a metric with fixed label values.
 #[derive(Debug)]
 struct Counter {
-    metric: Described,
+    metric: MetricDescription,
     labels: &'static [&'static str],
 }
 
@@ -206,7 +206,7 @@ impl Metrics {
         }
     }
 
-    fn bump(&self, metric: &Described, labels: &[&str], by: u64) {
+    fn bump(&self, metric: &MetricDescription, labels: &[&str], by: u64) {
         let index = COUNTERS
             .iter()
             .position(|counter| counter.metric.name == metric.name && counter.labels == labels);

@@ -40,13 +40,13 @@ pub struct SourceCredentials {
 /// This node's copy of the registered keys and clients.
 #[derive(Default)]
 pub(in crate::engine) struct Credentials {
-    held: Mutex<Held>,
+    held: Mutex<CredentialTable>,
     /// The entries of `held` that apply now.
     current: ArcSwap<RegisteredCredentials>,
 }
 
 #[derive(Default)]
-struct Held {
+struct CredentialTable {
     keys: HashMap<String, KeyEntry>,
     revoked: HashSet<String>,
     clients: HashMap<String, ClientEntry>,
@@ -57,7 +57,7 @@ struct Held {
     next_end: Option<Micros>,
 }
 
-impl Held {
+impl CredentialTable {
     fn take_keys(&mut self, all: &Entries) {
         self.keys.clear();
         self.revoked.clear();
@@ -216,7 +216,7 @@ pub(crate) async fn attach_stored(
     policy: &PolicySet,
     now: Micros,
 ) -> Result<PolicySet, StoreError> {
-    let mut held = Held::default();
+    let mut held = CredentialTable::default();
     if let Some(all) = store.entries(Registry::ApiKeys, None).await? {
         held.take_keys(&all);
     }
