@@ -11,7 +11,7 @@ use super::records::{key, write};
 use super::registries::{entry, list};
 use super::{Conversions, Rng, TestClock, TestLimits, spec};
 use crate::model::ModelStore;
-use crate::{Buckets, Charged, Entries, Records, Registries, Registry, Store, Take, Taken};
+use crate::{Buckets, ChargeOutcome, Entries, Records, Registries, Registry, Store, Take, Taken};
 
 /// Parameters of a comparison.
 #[derive(Clone, Copy, Debug)]
@@ -140,7 +140,7 @@ fn charges_of<'p>(policies: &'p [TestLimits], subject: &str, rng: &mut Rng) -> V
 
 /// Makes answers comparable: a store may have forgotten a bucket of which nothing is used, and
 /// with it `reset_at`.
-fn comparable(mut charged: Charged) -> Charged {
+fn comparable(mut charged: ChargeOutcome) -> ChargeOutcome {
     for reading in &mut charged.readings {
         if reading.used == 0 {
             *reading = Reading {

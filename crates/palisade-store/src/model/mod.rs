@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 
 use crate::step_back::stuck;
 use crate::{
-    Answer, BucketReadings, Buckets, Charged, Commit, Entries, Entry, ListedRecord, Loaded,
+    Answer, BucketReadings, Buckets, ChargeOutcome, Commit, Entries, Entry, ListedRecord, Loaded,
     REGISTRY_ENTRIES_MAX, Record, RecordPage, Records, Registries, Registry, ResetDone, StoreError,
     StoreStats, Take, Taken, Vitals, in_rounds,
 };
@@ -75,7 +75,7 @@ impl Inner {
     }
 
     /// L-ATOMIC: judges every bucket as it was found, then takes from all or from none.
-    fn charge(&mut self, charges: &[Charge<'_>], take: Take, now: Micros) -> Charged {
+    fn charge(&mut self, charges: &[Charge<'_>], take: Take, now: Micros) -> ChargeOutcome {
         let costs: Vec<u32> = (0..charges.len())
             .map(|at| cost_with_earlier(charges, at))
             .collect();
@@ -98,7 +98,7 @@ impl Inner {
                 ..counters::read(&memories[at], charge.spec, now, costs[at])
             });
         }
-        Charged {
+        ChargeOutcome {
             now,
             admitted,
             readings,
@@ -113,14 +113,14 @@ impl Inner {
         charges: impl Iterator<Item = &'c Charge<'p>>,
         now: Micros,
         mut change: impl FnMut(usize, &Charge<'_>, &mut Memory),
-    ) -> Charged {
+    ) -> ChargeOutcome {
         let mut readings = BucketReadings::new();
         for (at, charge) in charges.enumerate() {
             let memory = self.buckets.entry(charge.id).or_default();
             change(at, charge, memory);
             readings.push(counters::read(memory, charge.spec, now, charge.cost));
         }
-        Charged {
+        ChargeOutcome {
             now,
             admitted: true,
             readings,
@@ -131,7 +131,7 @@ impl Inner {
 }
 
 impl<C: Clock> Buckets for ModelStore<C> {
-    fn charge<'a>(&'a self, charges: &'a [Charge<'a>], take: Take) -> Answer<'a, Charged> {
+    fn charge<'a>(&'a self, charges: &'a [Charge<'a>], take: Take) -> Answer<'a, ChargeOutcome> {
         Answer::later(async move {
             let now = self.clock.now();
             let mut inner = self.inner.lock();
@@ -151,11 +151,11 @@ impl<C: Clock> Buckets for ModelStore<C> {
         &'a self,
         charges: &'a [Charge<'a>],
         take: Take,
-    ) -> Answer<'a, Vec<Charged>> {
+    ) -> Answer<'a, Vec<ChargeOutcome>> {
         in_rounds(self, charges, take)
     }
 
-    fn give_back<'a>(&'a self, taken: &'a [Taken<'a>]) -> Answer<'a, Charged> {
+    fn give_back<'a>(&'a self, taken: &'a [Taken<'a>]) -> Answer<'a, ChargeOutcome> {
         Answer::later(async move {
             let now = self.clock.now();
             let charges = taken.iter().map(|taken| &taken.charge);
@@ -167,7 +167,7 @@ impl<C: Clock> Buckets for ModelStore<C> {
         })
     }
 
-    fn refund<'a>(&'a self, charges: &'a [Charge<'a>]) -> Answer<'a, Charged> {
+    fn refund<'a>(&'a self, charges: &'a [Charge<'a>]) -> Answer<'a, ChargeOutcome> {
         Answer::later(async move {
             let now = self.clock.now();
             let give_back = |_, charge: &Charge<'_>, memory: &mut Memory| {

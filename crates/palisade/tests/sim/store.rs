@@ -11,9 +11,9 @@ use palisade::core::plan::{Charge, OnExceed};
 use palisade::core::record::{RecordKey, RecordKind, RecordWrite};
 use palisade::core::time::{HOUR, Micros};
 use palisade::store::{
-    Answer, BucketReadings, Buckets, Charged, Commit, Entries, Entry, Loaded, Record, RecordPage,
-    Records, Registries, Registry, ResetDone, StoreError, StoreStats, Take, Taken, Vitals,
-    in_rounds,
+    Answer, BucketReadings, Buckets, ChargeOutcome, Commit, Entries, Entry, Loaded, Record,
+    RecordPage, Records, Registries, Registry, ResetDone, StoreError, StoreStats, Take, Taken,
+    Vitals, in_rounds,
 };
 
 use crate::breakers::Expected;
@@ -212,7 +212,7 @@ fn charge(
     take: Take,
     now: Micros,
     command: Option<&Command>,
-) -> Charged {
+) -> ChargeOutcome {
     if let Some(command) = command {
         let buckets = charges.iter().map(|charge| (charge.id, charge.spec));
         command.log.lock().asked.push(buckets.collect());
@@ -252,7 +252,7 @@ fn charge(
     for (charge, state) in charges.iter().zip(states) {
         shared.buckets.insert(charge.id, state);
     }
-    Charged {
+    ChargeOutcome {
         now,
         admitted,
         readings,
@@ -292,14 +292,14 @@ fn give_back(
     charges: &[OwnCharge],
     now: Micros,
     give_back: impl Fn(usize, &OwnCharge, &mut State),
-) -> Charged {
+) -> ChargeOutcome {
     let mut readings = BucketReadings::new();
     for (at, charge) in charges.iter().enumerate() {
         let state = shared.buckets.entry(charge.id).or_default();
         give_back(at, charge, state);
         readings.push(charge.spec.read(state, now, charge.cost));
     }
-    Charged {
+    ChargeOutcome {
         now,
         admitted: true,
         readings,
@@ -442,7 +442,7 @@ fn is_stale(shared: &Shared, write: &RecordWrite, now: Micros, command: Option<&
 }
 
 impl Buckets for SimStore {
-    fn charge<'a>(&'a self, charges: &'a [Charge<'a>], take: Take) -> Answer<'a, Charged> {
+    fn charge<'a>(&'a self, charges: &'a [Charge<'a>], take: Take) -> Answer<'a, ChargeOutcome> {
         Answer::later(async move {
             let charges = own(charges);
             self.call(Call::Breaking, move |shared, now, command| {
@@ -456,11 +456,11 @@ impl Buckets for SimStore {
         &'a self,
         charges: &'a [Charge<'a>],
         take: Take,
-    ) -> Answer<'a, Vec<Charged>> {
+    ) -> Answer<'a, Vec<ChargeOutcome>> {
         in_rounds(self, charges, take)
     }
 
-    fn give_back<'a>(&'a self, taken: &'a [Taken<'a>]) -> Answer<'a, Charged> {
+    fn give_back<'a>(&'a self, taken: &'a [Taken<'a>]) -> Answer<'a, ChargeOutcome> {
         Answer::later(async move {
             let charges: Vec<Charge<'_>> = taken.iter().map(|taken| taken.charge.clone()).collect();
             let charges = own(&charges);
@@ -480,7 +480,7 @@ impl Buckets for SimStore {
         })
     }
 
-    fn refund<'a>(&'a self, charges: &'a [Charge<'a>]) -> Answer<'a, Charged> {
+    fn refund<'a>(&'a self, charges: &'a [Charge<'a>]) -> Answer<'a, ChargeOutcome> {
         Answer::later(async move {
             let charges = own(charges);
             self.call(refunding(), move |shared, now, _| {

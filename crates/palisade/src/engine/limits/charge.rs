@@ -5,7 +5,7 @@ use palisade_core::limit::{BucketSpec, Reading};
 use palisade_core::plan::Charge;
 use palisade_core::policy::Accuracy;
 use palisade_core::time::Micros;
-use palisade_store::{BucketReadings, Charged, StoreError, Take};
+use palisade_store::{BucketReadings, ChargeOutcome, StoreError, Take};
 use tokio::time::Instant;
 
 use super::super::Engine;
@@ -21,11 +21,11 @@ pub(super) const LIMITS: For = For::Decision(Policy::Limits);
 /// What a plan's buckets said.
 pub(super) enum Answered<'c, 'p> {
     /// Every bucket was read.
-    All(Charged),
+    All(ChargeOutcome),
     /// One bucket is known to deny; the others were not asked.
     Denied(&'c Charge<'p>, Reading, Micros),
     /// Buckets of this process deny; the store could not be asked for the others.
-    Near(Vec<Charge<'p>>, Charged),
+    Near(Vec<Charge<'p>>, ChargeOutcome),
 }
 
 /// Every bucket that a request may be charged to: this node's own and the store's.
@@ -134,7 +134,12 @@ impl Counters<'_> {
 
     /// A plan of nothing but leased buckets from the tokens at hand; `None` if there
     /// are not enough, nothing being taken then.
-    fn take_at_hand(self, charges: &[Charge<'_>], take: Take, now: Micros) -> Option<Charged> {
+    fn take_at_hand(
+        self,
+        charges: &[Charge<'_>],
+        take: Take,
+        now: Micros,
+    ) -> Option<ChargeOutcome> {
         let is_leased = |charge: &Charge<'_>| charge.limit.def.accuracy == Accuracy::Leased;
         if take == Take::Peek || charges.is_empty() || !charges.iter().all(is_leased) {
             return None;
@@ -154,7 +159,7 @@ impl Counters<'_> {
             }
         }
         let instants = batches.into_iter().filter(|_| self.notes);
-        Some(Charged {
+        Some(ChargeOutcome {
             now,
             admitted: true,
             readings,
@@ -168,7 +173,7 @@ impl Counters<'_> {
         charges: &[Charge<'_>],
         take: Take,
         ends: Instant,
-    ) -> Result<Charged, NoAnswer> {
+    ) -> Result<ChargeOutcome, NoAnswer> {
         self.ask_from(self.started(), charges, take, ends).await
     }
 
@@ -184,7 +189,7 @@ impl Counters<'_> {
         charges: &[Charge<'_>],
         take: Take,
         ends: Instant,
-    ) -> Result<Charged, NoAnswer> {
+    ) -> Result<ChargeOutcome, NoAnswer> {
         let asked = started.map(|now| (now, self.limits.denials.epoch()));
         let charged = self
             .link
@@ -206,7 +211,12 @@ impl Counters<'_> {
 
     /// Keeps what the store said of long windows when it was asked at `asked`, for the next
     /// outage (F-CARRY).
-    pub(super) fn keep_readings(self, charges: &[Charge<'_>], charged: &Charged, asked: Micros) {
+    pub(super) fn keep_readings(
+        self,
+        charges: &[Charge<'_>],
+        charged: &ChargeOutcome,
+        asked: Micros,
+    ) {
         if self.limits.is_shared {
             self.link.stand_in().note(charges, charged, asked);
         }
@@ -214,7 +224,7 @@ impl Counters<'_> {
 
     /// Puts readings of two places back into the order of the charges, all by the
     /// store's clock.
-    fn merged(self, places: &[Place], near: Charged, far: Charged) -> Charged {
+    fn merged(self, places: &[Place], near: ChargeOutcome, far: ChargeOutcome) -> ChargeOutcome {
         let instants = self.merged_instants(places, &near, &far);
         let by_store = |reading| moved(reading, near.now, far.now);
         let mut near_readings = near.readings.into_iter().map(by_store);
@@ -224,7 +234,7 @@ impl Counters<'_> {
             Place::Near => near_readings.next(),
         });
         let readings = readings.collect();
-        Charged {
+        ChargeOutcome {
             now: far.now,
             admitted: near.admitted && far.admitted,
             readings,
@@ -234,7 +244,12 @@ impl Counters<'_> {
     }
 
     /// When each bucket was charged, by the clock of where it was, if that is noted.
-    fn merged_instants(self, places: &[Place], near: &Charged, far: &Charged) -> Vec<Micros> {
+    fn merged_instants(
+        self,
+        places: &[Place],
+        near: &ChargeOutcome,
+        far: &ChargeOutcome,
+    ) -> Vec<Micros> {
         if !self.notes {
             return Vec::new();
         }
@@ -280,7 +295,7 @@ pub(super) fn with_spec<'s>(charge: &Charge<'s>, spec: &'s BucketSpec, cost: u32
 }
 
 /// The only reading of a call that was made at `asked`, by this node's clock.
-pub(super) fn first(charged: &Charged, asked: Micros) -> Result<Reading, NoAnswer> {
+pub(super) fn first(charged: &ChargeOutcome, asked: Micros) -> Result<Reading, NoAnswer> {
     let reading = charged.readings.first().copied().ok_or_else(no_reading)?;
     Ok(moved(reading, charged.now, asked))
 }

@@ -12,7 +12,7 @@ use palisade_core::Digest;
 use palisade_core::limit::Reading;
 use palisade_core::plan::{Charge, OnExceed};
 use palisade_core::time::Micros;
-use palisade_store::Charged;
+use palisade_store::ChargeOutcome;
 use parking_lot::Mutex;
 
 /// Longest memory of a denial by a bucket that may be given back at any moment, so that what one
@@ -78,7 +78,7 @@ impl Denials {
     pub(super) fn learn(
         &self,
         charges: &[Charge<'_>],
-        charged: &Charged,
+        charged: &ChargeOutcome,
         asked: Micros,
         epoch: u64,
     ) {
@@ -192,7 +192,7 @@ mod tests {
             reset_at: now.plus(60),
             retry_at: Some(now.plus(60)),
         };
-        let denied = Charged {
+        let denied = ChargeOutcome {
             now,
             admitted: false,
             readings: vec![reading; plan.charges.len()].into(),

@@ -15,7 +15,7 @@ use palisade_core::limit::BucketSpec;
 use palisade_core::plan::{Charge, OnExceed};
 use palisade_core::policy::{Dimension, Limit, LimitDef};
 use palisade_core::rule::Rule;
-use palisade_store::{Charged, Take};
+use palisade_store::{ChargeOutcome, Take};
 
 use super::super::link::NoAnswer;
 use super::charge::Counters;
@@ -117,7 +117,7 @@ impl Counters<'_> {
         self,
         charges: Vec<Charge<'p>>,
         take: Take,
-    ) -> (Vec<Charge<'p>>, Charged) {
+    ) -> (Vec<Charge<'p>>, ChargeOutcome) {
         let (here, mut charges): (Vec<_>, Vec<_>) = charges
             .into_iter()
             .partition(|charge| self.limits.is_local(charge));

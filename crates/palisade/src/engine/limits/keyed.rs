@@ -13,7 +13,7 @@ use palisade_core::limit::{Algorithm, BucketSpec, Reading, State, Window};
 use palisade_core::plan::{Charge, OnExceed};
 use palisade_core::policy::{ClassKind, Dimension, Limit, LimitDef, OnStoreFailure, WhenProlonged};
 use palisade_core::time::{Micros, SECOND};
-use palisade_store::{Charged, StoreError, Take};
+use palisade_store::{ChargeOutcome, StoreError, Take};
 use smallvec::SmallVec;
 use tokio::time::Instant;
 
@@ -54,7 +54,7 @@ pub struct KeyedAnswer {
 }
 
 impl KeyedAnswer {
-    fn of(charged: &Charged, mode: Mode) -> Option<Self> {
+    fn of(charged: &ChargeOutcome, mode: Mode) -> Option<Self> {
         Some(Self {
             admitted: charged.admitted,
             reading: *charged.readings.first()?,

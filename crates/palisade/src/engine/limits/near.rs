@@ -7,7 +7,7 @@ use std::sync::Arc;
 use palisade_core::limit::{BucketSpec, Reading};
 use palisade_core::plan::Charge;
 use palisade_core::time::Micros;
-use palisade_store::{BucketReadings, Charged, Take, Taken};
+use palisade_store::{BucketReadings, ChargeOutcome, Take, Taken};
 use tokio::time::Instant;
 
 use super::super::link::{For, NoAnswer};
@@ -18,11 +18,11 @@ use super::lease::{Lease, Origin};
 
 /// What the buckets that live here said, by this node's clock.
 pub(super) struct Near<'c, 'p> {
-    pub(super) charged: Charged,
+    pub(super) charged: ChargeOutcome,
     pub(super) held: Vec<Held<'p>>,
     local: Cow<'c, [Charge<'p>]>,
     /// What the local ones alone said.
-    here: Charged,
+    here: ChargeOutcome,
 }
 
 /// Something that was taken and can be put back.
@@ -108,7 +108,7 @@ impl Counters<'_> {
     ) -> Result<Near<'c, 'p>, NoAnswer> {
         let local = self.limits.local_of(near);
         let here = self.limits.local.charge_now(&local, take);
-        let mut charged = Charged {
+        let mut charged = ChargeOutcome {
             now: here.now,
             admitted: here.admitted,
             readings: BucketReadings::with_capacity(near.len()),
@@ -167,13 +167,13 @@ impl Counters<'_> {
     }
 
     /// Notes when a bucket was charged, if a receipt will say it.
-    fn note(self, charged: &mut Charged, at: Micros) {
+    fn note(self, charged: &mut ChargeOutcome, at: Micros) {
         if self.notes {
             charged.instants.push(at);
         }
     }
 
-    fn give_back_here(self, here: &Charged, local: &[Charge<'_>], take: Take) {
+    fn give_back_here(self, here: &ChargeOutcome, local: &[Charge<'_>], take: Take) {
         if take == Take::Consume && here.admitted {
             self.limits.local.give_back_now(&here.taken(local));
         }

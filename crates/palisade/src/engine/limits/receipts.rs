@@ -8,7 +8,7 @@ use palisade_core::key::Keyring;
 use palisade_core::limit::BucketSpec;
 use palisade_core::plan::Charge;
 use palisade_core::receipt::{Line, Place, RECEIPT_BYTES_MAX, Receipt, ReceiptError};
-use palisade_store::Charged;
+use palisade_store::ChargeOutcome;
 
 use super::Limits;
 use super::lease::leased_spec;
@@ -36,7 +36,7 @@ impl Limits {
         keyring: &Keyring,
         class: &str,
         charges: &[Charge<'_>],
-        charged: &Charged,
+        charged: &ChargeOutcome,
     ) -> Option<Box<str>> {
         let taken = charged.taken(charges);
         let lines = |taken: &palisade_store::Taken<'_>| {

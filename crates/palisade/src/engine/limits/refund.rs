@@ -9,7 +9,7 @@ use palisade_core::plan::{Charge, OnExceed};
 use palisade_core::policy::{Limit, PolicySet};
 use palisade_core::receipt::{Line, Place, Receipt, ReceiptError};
 use palisade_core::time::Micros;
-use palisade_store::{Buckets, Charged, Take, Taken};
+use palisade_store::{Buckets, ChargeOutcome, Take, Taken};
 
 use tokio::time::Instant;
 
@@ -138,7 +138,11 @@ impl Engine {
     }
 }
 
-pub(super) fn shown(class: &str, charges: &[Charge<'_>], charged: &Charged) -> Vec<LimitReading> {
+pub(super) fn shown(
+    class: &str,
+    charges: &[Charge<'_>],
+    charged: &ChargeOutcome,
+) -> Vec<LimitReading> {
     let judged = Judged {
         charges,
         readings: &charged.readings,
@@ -210,7 +214,7 @@ impl Counters<'_> {
         self,
         lines: &[(Place, Taken<'_>)],
         ends: Instant,
-    ) -> Result<Charged, NoAnswer> {
+    ) -> Result<ChargeOutcome, NoAnswer> {
         let of = |wanted: Place| -> Vec<Taken<'_>> {
             let own = lines.iter().filter(|(place, _)| *place == wanted);
             own.map(|(_, taken)| taken.clone()).collect()
@@ -232,7 +236,10 @@ impl Counters<'_> {
 
     /// Each bucket where it was charged: leased ones in the store by what the store
     /// was charged with, local ones in this process.
-    pub(super) async fn refund_unnamed(self, charges: &[Charge<'_>]) -> Result<Charged, NoAnswer> {
+    pub(super) async fn refund_unnamed(
+        self,
+        charges: &[Charge<'_>],
+    ) -> Result<ChargeOutcome, NoAnswer> {
         let placed: Vec<_> = charges.iter().map(|c| self.limits.charged_as(c)).collect();
         let of = |wanted: Place| -> Vec<Charge<'_>> {
             let own = charges.iter().zip(&placed);
@@ -257,8 +264,8 @@ impl Counters<'_> {
     }
 }
 
-fn nothing(now: Micros) -> Charged {
-    Charged {
+fn nothing(now: Micros) -> ChargeOutcome {
+    ChargeOutcome {
         now,
         admitted: true,
         readings: palisade_store::BucketReadings::new(),
@@ -268,7 +275,11 @@ fn nothing(now: Micros) -> Charged {
 }
 
 /// Readings of two places in the order of their charges.
-fn in_order(places: impl Iterator<Item = Place>, near: Charged, mut far: Charged) -> Charged {
+fn in_order(
+    places: impl Iterator<Item = Place>,
+    near: ChargeOutcome,
+    mut far: ChargeOutcome,
+) -> ChargeOutcome {
     let mut here = near.readings.into_iter();
     let mut there = std::mem::take(&mut far.readings).into_iter();
     let next = |place| match place {

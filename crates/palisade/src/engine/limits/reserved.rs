@@ -7,7 +7,7 @@ use palisade_core::plan::Charge;
 use palisade_core::policy::{Limit, PolicySet};
 use palisade_core::receipt::{Line, Place};
 use palisade_core::time::Micros;
-use palisade_store::{BucketReadings, Charged, Take, Taken};
+use palisade_store::{BucketReadings, ChargeOutcome, Take, Taken};
 use tokio::time::Instant;
 
 use super::super::Engine;
@@ -94,7 +94,7 @@ impl Engine {
         &self,
         lines: &[(Place, Taken<'_>)],
         ends: Instant,
-    ) -> Result<Charged, NoAnswer> {
+    ) -> Result<ChargeOutcome, NoAnswer> {
         let charged = self.counters().give_back_lines(lines, ends).await?;
         let charges: Vec<Charge<'_>> = lines.iter().map(|(_, one)| one.charge.clone()).collect();
         self.reopen(&charges, charged.now);
@@ -106,7 +106,7 @@ impl Engine {
         &self,
         charges: &[Charge<'_>],
         ends: Instant,
-    ) -> Result<Charged, NoAnswer> {
+    ) -> Result<ChargeOutcome, NoAnswer> {
         let call = self
             .link
             .call(LIMITS, ends, |store| store.charge(charges, Take::Peek));
@@ -124,7 +124,7 @@ pub(in crate::engine) fn limit_named(policy: &PolicySet, digest: Digest) -> Opti
 pub(in crate::engine) fn readings_of(
     class: &str,
     charges: &[Charge<'_>],
-    charged: &Charged,
+    charged: &ChargeOutcome,
 ) -> Vec<LimitReading> {
     let is_last = |at: &usize| {
         let mut later = charges[at + 1..].iter();
@@ -134,7 +134,7 @@ pub(in crate::engine) fn readings_of(
     let readings = last
         .iter()
         .filter_map(|at| charged.readings.get(*at).copied());
-    let charged = Charged {
+    let charged = ChargeOutcome {
         now: charged.now,
         admitted: charged.admitted,
         readings: readings.collect(),
@@ -145,7 +145,11 @@ pub(in crate::engine) fn readings_of(
     shown(class, &charges, &charged)
 }
 
-fn merged(charges: &[(Place, Charge<'_>)], near: &Charged, far: Option<&Charged>) -> ChargedParts {
+fn merged(
+    charges: &[(Place, Charge<'_>)],
+    near: &ChargeOutcome,
+    far: Option<&ChargeOutcome>,
+) -> ChargedParts {
     let (mut here, mut there) = (0.., 0..);
     let mut found = ChargedParts {
         admitted: near.admitted && far.is_none_or(|far| far.admitted),

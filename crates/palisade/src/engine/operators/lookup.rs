@@ -10,7 +10,7 @@ use palisade_core::facts::{NO_ADDRESS, RequestFacts};
 use palisade_core::limit::Reading;
 use palisade_core::plan::{Charge, OnExceed};
 use palisade_core::time::retry_after_seconds;
-use palisade_store::{Buckets, Charged, StoreError, Take};
+use palisade_store::{Buckets, ChargeOutcome, StoreError, Take};
 use serde::Serialize;
 
 use super::super::Engine;
@@ -151,7 +151,7 @@ impl Engine {
         })
     }
 
-    async fn look_at(&self, charge: &Charge<'_>) -> Result<Charged, StoreError> {
+    async fn look_at(&self, charge: &Charge<'_>) -> Result<ChargeOutcome, StoreError> {
         let charges = std::slice::from_ref(charge);
         if self.limits.is_local(charge) {
             return self.limits.local().charge(charges, Take::Peek).await;
@@ -172,7 +172,7 @@ impl Engine {
     }
 }
 
-fn view(charge: &Charge<'_>, reading: &Reading, charged: &Charged) -> BucketView {
+fn view(charge: &Charge<'_>, reading: &Reading, charged: &ChargeOutcome) -> BucketView {
     let retry_at = reading.retry_at;
     BucketView {
         name: charge.limit.name.to_string(),

@@ -9,7 +9,7 @@ use palisade_core::plan::{Charge, OnExceed};
 use palisade_core::policy::PolicySet;
 use palisade_core::receipt::{Line, Place};
 use palisade_core::time::Micros;
-use palisade_store::{Charged, Taken};
+use palisade_store::{ChargeOutcome, Taken};
 use tokio::time::Instant;
 
 use super::super::Engine;
@@ -244,7 +244,7 @@ impl Engine {
             let _ = Box::pin(self.return_lines(policy, held, &beyond, ends)).await;
         }
         let charges: Vec<Charge<'_>> = charges.into_iter().map(|(_, charge)| charge).collect();
-        let charged = Charged {
+        let charged = ChargeOutcome {
             now: found.now,
             admitted: found.admitted,
             readings: found.readings,

@@ -6,7 +6,7 @@ use palisade_core::Digest;
 use palisade_core::limit::Reading;
 use palisade_core::plan::Charge;
 use palisade_core::time::Micros;
-use palisade_store::Charged;
+use palisade_store::ChargeOutcome;
 use parking_lot::Mutex;
 
 /// Most buckets that are remembered.
@@ -37,7 +37,7 @@ impl Seen {
 
 impl Beside {
     /// Remembers what a call was told that the store denied.
-    pub(super) fn learn(&self, charges: &[Charge<'_>], charged: &Charged) {
+    pub(super) fn learn(&self, charges: &[Charge<'_>], charged: &ChargeOutcome) {
         let waits = charged.readings.iter().filter_map(|one| one.retry_at);
         let Some(until) = waits.max().filter(|_| charges.len() > 1) else {
             return;

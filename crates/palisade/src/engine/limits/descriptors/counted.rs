@@ -9,7 +9,7 @@ use palisade_core::limit::Reading;
 use palisade_core::plan::{Charge, OnExceed, Refusal};
 use palisade_core::policy::DescriptorPlan;
 use palisade_core::time::Micros;
-use palisade_store::Charged;
+use palisade_store::ChargeOutcome;
 
 use super::Call;
 
@@ -31,7 +31,7 @@ impl Part {
         }
     }
 
-    pub(super) fn all(charged: Charged) -> Self {
+    pub(super) fn all(charged: ChargeOutcome) -> Self {
         Self {
             readings: charged.readings.into_iter().map(Some).collect(),
             admitted: charged.admitted,
@@ -66,7 +66,11 @@ impl Part {
     }
 
     /// The same of counters that keep another order.
-    pub(super) fn sorted(charges: &[Charge<'_>], known: &[Charge<'_>], charged: &Charged) -> Self {
+    pub(super) fn sorted(
+        charges: &[Charge<'_>],
+        known: &[Charge<'_>],
+        charged: &ChargeOutcome,
+    ) -> Self {
         Self {
             readings: in_order(charges, known, &charged.readings),
             admitted: charged.admitted,

@@ -16,7 +16,7 @@ use palisade_core::policy::{
     DescriptorPlan, Instead, PolicySet, TenantPolicy, orgs_of, own_figures, resolve_descriptors,
 };
 use palisade_core::time::Micros;
-use palisade_store::{Charged, Take};
+use palisade_store::{ChargeOutcome, Take};
 use tokio::time::Instant;
 
 use super::super::link::NoAnswer;
@@ -214,7 +214,7 @@ impl Engine {
         if refunds.is_empty() {
             return Ok(Part::empty());
         }
-        let charged: Charged = self.counters().refund_unnamed(refunds).await?;
+        let charged: ChargeOutcome = self.counters().refund_unnamed(refunds).await?;
         self.reopen(refunds, charged.now);
         Ok(Part::all(charged))
     }
