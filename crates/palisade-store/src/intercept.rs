@@ -6,7 +6,7 @@ use palisade_core::time::Micros;
 
 use crate::{
     Answer, Buckets, ChargeOutcome, Commit, Entries, Entry, Loaded, RecordPage, Records,
-    Registries, Registry, ResetDone, Store, StoreStats, Take, Taken, Vitals,
+    Registries, Registry, ResetDone, Store, StoreStats, Take, TakenCharge, Vitals,
 };
 
 /// A store that passes every call on to another one, and may fail or delay it. Every interceptor
@@ -54,7 +54,7 @@ pub enum Call<'a> {
     /// [`Buckets::charge`] or [`Buckets::charge_each`].
     Charge(&'a [Charge<'a>], Take),
     /// [`Buckets::give_back`].
-    GiveBack(&'a [Taken<'a>]),
+    GiveBack(&'a [TakenCharge<'a>]),
     /// [`Buckets::refund`].
     Refund(&'a [Charge<'a>]),
     /// [`Buckets::reset`].
@@ -102,7 +102,7 @@ impl<I: Interceptor> Buckets for I {
         after(before, move || self.inner().charge_each(charges, take))
     }
 
-    fn give_back<'a>(&'a self, taken: &'a [Taken<'a>]) -> Answer<'a, ChargeOutcome> {
+    fn give_back<'a>(&'a self, taken: &'a [TakenCharge<'a>]) -> Answer<'a, ChargeOutcome> {
         let before = self.before(Call::GiveBack(taken));
         after(before, move || self.inner().give_back(taken))
     }

@@ -105,14 +105,14 @@ impl ChargeOutcome {
     /// Those of `charges` that took from their buckets, if this is the outcome of a
     /// [`Take::Consume`] of them; with the result they can be given back.
     #[must_use]
-    pub fn taken<'p>(&self, charges: &[Charge<'p>]) -> Vec<Taken<'p>> {
+    pub fn taken<'p>(&self, charges: &[Charge<'p>]) -> Vec<TakenCharge<'p>> {
         let has_taken = |(charge, reading): (&Charge<'_>, &Reading)| {
             self.admitted && (reading.retry_at.is_none() || charge.on_exceed == OnExceed::Count)
         };
         let found = charges.iter().zip(&self.readings).enumerate();
         found
             .filter(|(_, found)| has_taken(*found))
-            .map(|(position, (charge, _))| Taken {
+            .map(|(position, (charge, _))| TakenCharge {
                 charge: charge.clone(),
                 at: self.judged_at(position),
             })
@@ -123,7 +123,7 @@ impl ChargeOutcome {
 /// One bucket's charge and its instant: enough to give it back once and never too much
 /// (L-GIVE-BACK).
 #[derive(Clone, Debug)]
-pub struct Taken<'p> {
+pub struct TakenCharge<'p> {
     /// The charge; its cost is the amount to give back.
     pub charge: Charge<'p>,
     /// Instant of the charge, by the store's clock ([`ChargeOutcome::judged_at`]).
@@ -297,7 +297,7 @@ pub trait Buckets: Send + Sync + 'static {
     /// Gives back charges as far as their buckets still count them; the rest is dropped, so that a
     /// return never admits one too many (L-GIVE-BACK). The caller must name each charge once, and
     /// only charges that were taken.
-    fn give_back<'a>(&'a self, taken: &'a [Taken<'a>]) -> Answer<'a, ChargeOutcome>;
+    fn give_back<'a>(&'a self, taken: &'a [TakenCharge<'a>]) -> Answer<'a, ChargeOutcome>;
 
     /// Gives back a cost that names no charge, from the oldest hits, at most what is used. If the
     /// charge has left the bucket by now, uses of others are given back: [`Buckets::give_back`]

@@ -11,7 +11,9 @@ use super::records::{key, write};
 use super::registries::{entry, list};
 use super::{Conversions, Rng, TestClock, TestLimits, spec};
 use crate::model::ModelStore;
-use crate::{Buckets, ChargeOutcome, Entries, Records, Registries, Registry, Store, Take, Taken};
+use crate::{
+    Buckets, ChargeOutcome, Entries, Records, Registries, Registry, Store, Take, TakenCharge,
+};
 
 /// Parameters of a comparison.
 #[derive(Clone, Copy, Debug)]
@@ -210,7 +212,7 @@ impl<S: Store> Run<'_, S> {
         let limits = self.rng.pick(&self.policies);
         let recent = self.taken.len().saturating_sub(20);
         self.taken.drain(..recent);
-        let mut taken: Vec<Taken<'_>> = Vec::new();
+        let mut taken: Vec<TakenCharge<'_>> = Vec::new();
         for _ in 0..1 + self.rng.index(3) {
             if self.taken.is_empty() {
                 return;
@@ -219,7 +221,7 @@ impl<S: Store> Run<'_, S> {
             let charge = limits.charge_of(&one.name, one.subject, one.cost, OnExceed::Deny);
             // Each bucket once: the suite leaves open how a bucket that occurs twice is read.
             taken.retain(|earlier| earlier.charge.id != charge.id);
-            taken.push(Taken { charge, at: one.at });
+            taken.push(TakenCharge { charge, at: one.at });
         }
         let expected = self.model.give_back(&taken).await.unwrap();
         let got = self.store.give_back(&taken).await.unwrap();

@@ -37,7 +37,7 @@ use palisade_core::time::{Clock, Micros};
 use crate::step_back::{StepBackNotice, stuck};
 use crate::{
     Answer, Buckets, ChargeOutcome, Commit, Entries, Entry, Loaded, Record, RecordPage, Registry,
-    ResetDone, StoreError, StoreStats, Take, Taken, Vitals,
+    ResetDone, StoreError, StoreStats, Take, TakenCharge, Vitals,
 };
 use journal::Writer;
 pub use journal::{JournalConfig, JournalStats, OpenError, RecoveryReport};
@@ -129,7 +129,7 @@ impl<C: Clock> MemoryStore<C> {
     }
 
     /// Like [`Buckets::give_back`], without an [`Answer`], because this store never waits.
-    pub fn give_back_now(&self, taken: &[Taken<'_>]) -> ChargeOutcome {
+    pub fn give_back_now(&self, taken: &[TakenCharge<'_>]) -> ChargeOutcome {
         let charges: Vec<Charge<'_>> = taken.iter().map(|taken| taken.charge.clone()).collect();
         self.change(&charges, |position, charge, state, now| {
             let at = taken[position].at;
@@ -268,7 +268,7 @@ impl<C: Clock> Buckets for MemoryStore<C> {
         Answer::ready(charges.iter().map(one).collect())
     }
 
-    fn give_back<'a>(&'a self, taken: &'a [Taken<'a>]) -> Answer<'a, ChargeOutcome> {
+    fn give_back<'a>(&'a self, taken: &'a [TakenCharge<'a>]) -> Answer<'a, ChargeOutcome> {
         Answer::ready(self.give_back_now(taken))
     }
 

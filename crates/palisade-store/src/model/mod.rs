@@ -17,7 +17,7 @@ use crate::step_back::stuck;
 use crate::{
     Answer, BucketReadings, Buckets, ChargeOutcome, Commit, Entries, Entry, ListedRecord, Loaded,
     REGISTRY_ENTRIES_MAX, Record, RecordPage, Records, Registries, Registry, ResetDone, StoreError,
-    StoreStats, Take, Taken, Vitals, in_rounds,
+    StoreStats, Take, TakenCharge, Vitals, in_rounds,
 };
 use counters::Memory;
 
@@ -155,7 +155,7 @@ impl<C: Clock> Buckets for ModelStore<C> {
         in_rounds(self, charges, take)
     }
 
-    fn give_back<'a>(&'a self, taken: &'a [Taken<'a>]) -> Answer<'a, ChargeOutcome> {
+    fn give_back<'a>(&'a self, taken: &'a [TakenCharge<'a>]) -> Answer<'a, ChargeOutcome> {
         Answer::later(async move {
             let now = self.clock.now();
             let charges = taken.iter().map(|taken| &taken.charge);

@@ -6,13 +6,13 @@ use tokio_postgres::types::ToSql;
 
 use super::batch::{Answers, Ask, Batch, GIVE_BACK, Op, signed};
 use super::connect::Connections;
-use crate::{ChargeOutcome, StoreError, Taken};
+use crate::{ChargeOutcome, StoreError, TakenCharge};
 
 impl Connections {
     pub(super) async fn give_back(
         &self,
         now: Option<Micros>,
-        taken: &[Taken<'_>],
+        taken: &[TakenCharge<'_>],
     ) -> Result<ChargeOutcome, StoreError> {
         let charges: Vec<Charge<'_>> = taken.iter().map(|taken| taken.charge.clone()).collect();
         let taken_at: Vec<i64> = taken.iter().map(|taken| signed(taken.at.0)).collect();

@@ -35,7 +35,7 @@ pub use schema::{SCHEMA_VERSION, migrate};
 use crate::step_back::{StepBackNotice, stuck};
 use crate::{
     Answer, Buckets, ChargeOutcome, Commit, Entries, Entry, Loaded, RecordPage, Records,
-    Registries, Registry, ResetDone, StoreError, StoreStats, Take, Taken, Vitals, in_rounds,
+    Registries, Registry, ResetDone, StoreError, StoreStats, Take, TakenCharge, Vitals, in_rounds,
 };
 use batch::{Ask, Op};
 use connect::Connections;
@@ -144,7 +144,7 @@ impl Buckets for PostgresStore {
         in_rounds(self, charges, take)
     }
 
-    fn give_back<'a>(&'a self, taken: &'a [Taken<'a>]) -> Answer<'a, ChargeOutcome> {
+    fn give_back<'a>(&'a self, taken: &'a [TakenCharge<'a>]) -> Answer<'a, ChargeOutcome> {
         Answer::later(async move {
             let now = self.clock.as_ref().map(Clock::now);
             self.connections.give_back(now, taken).await

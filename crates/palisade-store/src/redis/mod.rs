@@ -39,8 +39,8 @@ pub use config::{RedisConfig, RedisConfigError, TimeSource, Tls};
 use crate::step_back::{StepBackNotice, stuck};
 use crate::{
     Answer, BucketReadings, Buckets, ChargeOutcome, Commit, Entries, Entry, ListedRecord, Loaded,
-    RecordPage, Records, Registries, Registry, ResetDone, StoreError, StoreStats, Take, Taken,
-    Vitals, deadline,
+    RecordPage, Records, Registries, Registry, ResetDone, StoreError, StoreStats, Take,
+    TakenCharge, Vitals, deadline,
 };
 use backend::{Backend, Single};
 use charge::Reach;
@@ -368,7 +368,7 @@ impl Buckets for RedisStore {
         })
     }
 
-    fn give_back<'a>(&'a self, taken: &'a [Taken<'a>]) -> Answer<'a, ChargeOutcome> {
+    fn give_back<'a>(&'a self, taken: &'a [TakenCharge<'a>]) -> Answer<'a, ChargeOutcome> {
         Answer::later(async move {
             let charges: Vec<Charge<'_>> = taken.iter().map(|taken| taken.charge.clone()).collect();
             let taken_at: Vec<Micros> = taken.iter().map(|taken| taken.at).collect();

@@ -13,7 +13,7 @@ use arc_swap::ArcSwap;
 use palisade_core::limit::Reading;
 use palisade_core::plan::{Charge, OnExceed};
 use palisade_core::time::{Clock, Micros};
-use palisade_store::{Buckets, ChargeOutcome, StoreError, StoreStats, Take, Taken, Vitals};
+use palisade_store::{Buckets, ChargeOutcome, StoreError, StoreStats, Take, TakenCharge, Vitals};
 use parking_lot::Mutex;
 
 use super::link::{LocalStore, local_store};
@@ -113,8 +113,8 @@ impl StandIn {
     }
 
     /// Gives back what was taken here.
-    pub(super) fn give_back_now(&self, taken: &[Taken<'_>]) {
-        let is_long = |taken: &Taken<'_>| taken.charge.has_long_window();
+    pub(super) fn give_back_now(&self, taken: &[TakenCharge<'_>]) {
+        let is_long = |taken: &TakenCharge<'_>| taken.charge.has_long_window();
         let (long, short): (Vec<_>, Vec<_>) = taken.iter().cloned().partition(is_long);
         self.long.give_back_now(&long);
         self.short.load().give_back_now(&short);

@@ -12,8 +12,8 @@ use palisade::core::record::{RecordKey, RecordKind, RecordWrite};
 use palisade::core::time::{HOUR, Micros};
 use palisade::store::{
     Answer, BucketReadings, Buckets, ChargeOutcome, Commit, Entries, Entry, Loaded, Record,
-    RecordPage, Records, Registries, Registry, ResetDone, StoreError, StoreStats, Take, Taken,
-    Vitals, in_rounds,
+    RecordPage, Records, Registries, Registry, ResetDone, StoreError, StoreStats, Take,
+    TakenCharge, Vitals, in_rounds,
 };
 
 use crate::breakers::Expected;
@@ -460,7 +460,7 @@ impl Buckets for SimStore {
         in_rounds(self, charges, take)
     }
 
-    fn give_back<'a>(&'a self, taken: &'a [Taken<'a>]) -> Answer<'a, ChargeOutcome> {
+    fn give_back<'a>(&'a self, taken: &'a [TakenCharge<'a>]) -> Answer<'a, ChargeOutcome> {
         Answer::later(async move {
             let charges: Vec<Charge<'_>> = taken.iter().map(|taken| taken.charge.clone()).collect();
             let charges = own(&charges);

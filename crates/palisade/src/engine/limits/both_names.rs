@@ -8,7 +8,7 @@
 
 use palisade_core::limit::Reading;
 use palisade_core::plan::Charge;
-use palisade_store::{Answer, ChargeOutcome, ResetDone, Store, Take, Taken};
+use palisade_store::{Answer, ChargeOutcome, ResetDone, Store, Take, TakenCharge};
 
 /// Evaluates the buckets of a decision under every name they have.
 pub(in crate::engine) fn charge<'a>(
@@ -46,7 +46,7 @@ pub(super) fn charge_each<'a>(
 /// Gives back what was taken to every name it was taken under.
 pub(super) fn give_back<'a>(
     store: &'a dyn Store,
-    taken: &'a [Taken<'a>],
+    taken: &'a [TakenCharge<'a>],
 ) -> Answer<'a, ChargeOutcome> {
     if taken.iter().all(|taken| taken.charge.previous.is_none()) {
         return store.give_back(taken);
@@ -58,7 +58,7 @@ pub(super) fn give_back<'a>(
     let positions = (0..taken.len()).chain(doubled.twins.iter().copied());
     let instants = positions.filter_map(|position| Some(taken.get(position)?.at));
     let all = doubled.charges.iter().cloned().zip(instants);
-    let all: Vec<Taken<'_>> = all.map(|(charge, at)| Taken { charge, at }).collect();
+    let all: Vec<TakenCharge<'_>> = all.map(|(charge, at)| TakenCharge { charge, at }).collect();
     Answer::later(async move {
         let charged = store.give_back(&all).await?;
         Ok(doubled.merged(charged))

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use palisade_core::limit::{BucketSpec, Reading};
 use palisade_core::plan::Charge;
 use palisade_core::time::Micros;
-use palisade_store::{BucketReadings, ChargeOutcome, Take, Taken};
+use palisade_store::{BucketReadings, ChargeOutcome, Take, TakenCharge};
 use tokio::time::Instant;
 
 use super::super::link::{For, NoAnswer};
@@ -188,7 +188,7 @@ impl Counters<'_> {
                 Held::Store(charge, spec, at) => {
                     let charge = with_spec(&charge, &spec, charge.cost);
                     // Boxed: requests that give nothing back would carry its state.
-                    Box::pin(self.tidy(&[Taken { charge, at }], ends)).await;
+                    Box::pin(self.tidy(&[TakenCharge { charge, at }], ends)).await;
                 }
             }
         }
@@ -196,7 +196,7 @@ impl Counters<'_> {
 
     /// Gives back to the store what nobody used, as far as it still counts. Whether that
     /// succeeds does not matter: what is not given back expires.
-    pub(super) async fn tidy(self, taken: &[Taken<'_>], ends: Instant) {
+    pub(super) async fn tidy(self, taken: &[TakenCharge<'_>], ends: Instant) {
         let asked = self.link.now();
         let give = self.link.call(For::Upkeep, ends, |store| {
             both_names::give_back(store, taken)

@@ -39,7 +39,7 @@ impl Limits {
         charged: &ChargeOutcome,
     ) -> Option<Box<str>> {
         let taken = charged.taken(charges);
-        let lines = |taken: &palisade_store::Taken<'_>| {
+        let lines = |taken: &palisade_store::TakenCharge<'_>| {
             let (spec, place) = self.charged_as(&taken.charge);
             let is_stored = place == Place::Store;
             let previous = taken.charge.under_previous(self.is_shared);

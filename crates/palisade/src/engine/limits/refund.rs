@@ -9,7 +9,7 @@ use palisade_core::plan::{Charge, OnExceed};
 use palisade_core::policy::{Limit, PolicySet};
 use palisade_core::receipt::{Line, Place, Receipt, ReceiptError};
 use palisade_core::time::Micros;
-use palisade_store::{Buckets, ChargeOutcome, Take, Taken};
+use palisade_store::{Buckets, ChargeOutcome, Take, TakenCharge};
 
 use tokio::time::Instant;
 
@@ -81,7 +81,7 @@ impl Engine {
     async fn give_back(
         &self,
         receipt: &Receipt,
-        lines: &[(Place, Taken<'_>)],
+        lines: &[(Place, TakenCharge<'_>)],
         ends: Instant,
     ) -> RefundOutcome {
         let Ok(charged) = self.counters().give_back_lines(lines, ends).await else {
@@ -160,14 +160,18 @@ pub(super) fn limit_of(policy: &PolicySet, digest: Digest) -> Option<&Limit> {
 impl Counters<'_> {
     /// What of a receipt can be given back here: buckets of a limit that is still there,
     /// and local ones only where they are.
-    fn known<'r>(self, receipt: &'r Receipt, policy: &'r PolicySet) -> Vec<(Place, Taken<'r>)> {
+    fn known<'r>(
+        self,
+        receipt: &'r Receipt,
+        policy: &'r PolicySet,
+    ) -> Vec<(Place, TakenCharge<'r>)> {
         let is_here = receipt.process == self.limits.receipts.process;
         let can_be = |line: &&Line| line.place == Place::Store || is_here;
         let taken = |line: &'r Line| {
             let charge = line.charge(limit_of(policy, line.limit)?);
             Some((
                 line.place,
-                Taken {
+                TakenCharge {
                     charge,
                     at: line.at,
                 },
@@ -212,10 +216,10 @@ impl Counters<'_> {
 
     pub(super) async fn give_back_lines(
         self,
-        lines: &[(Place, Taken<'_>)],
+        lines: &[(Place, TakenCharge<'_>)],
         ends: Instant,
     ) -> Result<ChargeOutcome, NoAnswer> {
-        let of = |wanted: Place| -> Vec<Taken<'_>> {
+        let of = |wanted: Place| -> Vec<TakenCharge<'_>> {
             let own = lines.iter().filter(|(place, _)| *place == wanted);
             own.map(|(_, taken)| taken.clone()).collect()
         };

@@ -7,7 +7,7 @@ use palisade_core::plan::Charge;
 use palisade_core::policy::{Limit, PolicySet};
 use palisade_core::receipt::{Line, Place};
 use palisade_core::time::Micros;
-use palisade_store::{BucketReadings, ChargeOutcome, Take, Taken};
+use palisade_store::{BucketReadings, ChargeOutcome, Take, TakenCharge};
 use tokio::time::Instant;
 
 use super::super::Engine;
@@ -92,7 +92,7 @@ impl Engine {
     /// Gives back what was charged, as far as it still counts.
     pub(in crate::engine) async fn return_placed(
         &self,
-        lines: &[(Place, Taken<'_>)],
+        lines: &[(Place, TakenCharge<'_>)],
         ends: Instant,
     ) -> Result<ChargeOutcome, NoAnswer> {
         let charged = self.counters().give_back_lines(lines, ends).await?;

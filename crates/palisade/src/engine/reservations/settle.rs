@@ -9,7 +9,7 @@ use palisade_core::plan::{Charge, OnExceed};
 use palisade_core::policy::PolicySet;
 use palisade_core::receipt::{Line, Place};
 use palisade_core::time::Micros;
-use palisade_store::{ChargeOutcome, Taken};
+use palisade_store::{ChargeOutcome, TakenCharge};
 use tokio::time::Instant;
 
 use super::super::Engine;
@@ -200,10 +200,10 @@ impl Engine {
     ) -> Result<Vec<LimitReading>, NoAnswer> {
         let placed = self.placed(policy, held, back);
         let taken = placed.iter().zip(back_instants(&placed));
-        let taken: Vec<(Place, Taken<'_>)> = taken
+        let taken: Vec<(Place, TakenCharge<'_>)> = taken
             .map(|((place, charge, _), at)| {
                 let charge = charge.clone();
-                (*place, Taken { charge, at })
+                (*place, TakenCharge { charge, at })
             })
             .collect();
         if taken.is_empty() {
