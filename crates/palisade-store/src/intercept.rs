@@ -5,7 +5,7 @@ use palisade_core::record::{RecordKey, RecordKind, RecordWrite};
 use palisade_core::time::Micros;
 
 use crate::{
-    Answer, Buckets, ChargeOutcome, Commit, Entries, Entry, Loaded, RecordPage, Records,
+    Answer, Buckets, ChargeOutcome, Commit, Entries, Entry, LoadedRecords, RecordPage, Records,
     Registries, Registry, ResetDone, Store, StoreStats, Take, TakenCharge, Vitals,
 };
 
@@ -119,7 +119,7 @@ impl<I: Interceptor> Buckets for I {
 }
 
 impl<I: Interceptor> Records for I {
-    fn load<'a>(&'a self, keys: &'a [RecordKey]) -> Answer<'a, Loaded> {
+    fn load<'a>(&'a self, keys: &'a [RecordKey]) -> Answer<'a, LoadedRecords> {
         after(self.before(Call::Load(keys)), move || {
             self.inner().load(keys)
         })

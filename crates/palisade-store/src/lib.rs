@@ -132,7 +132,7 @@ pub struct TakenCharge<'p> {
 
 /// Outcome of a load.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Loaded {
+pub struct LoadedRecords {
     /// The store's clock when the records were read.
     pub now: Micros,
     /// One per key, in order; `None` if the record does not exist or has expired.
@@ -311,7 +311,7 @@ pub trait Buckets: Send + Sync + 'static {
 /// Records: the state of the guard and the lockout, changed by compare-and-swap.
 pub trait Records: Send + Sync + 'static {
     /// Reads records and the store's clock.
-    fn load<'a>(&'a self, keys: &'a [RecordKey]) -> Answer<'a, Loaded>;
+    fn load<'a>(&'a self, keys: &'a [RecordKey]) -> Answer<'a, LoadedRecords>;
 
     /// Writes records if none has changed since it was read.
     fn commit<'a>(&'a self, writes: &'a [RecordWrite]) -> Answer<'a, Commit>;

@@ -36,8 +36,8 @@ use palisade_core::time::{Clock, Micros};
 
 use crate::step_back::{StepBackNotice, stuck};
 use crate::{
-    Answer, Buckets, ChargeOutcome, Commit, Entries, Entry, Loaded, Record, RecordPage, Registry,
-    ResetDone, StoreError, StoreStats, Take, TakenCharge, Vitals,
+    Answer, Buckets, ChargeOutcome, Commit, Entries, Entry, LoadedRecords, Record, RecordPage,
+    Registry, ResetDone, StoreError, StoreStats, Take, TakenCharge, Vitals,
 };
 use journal::Writer;
 pub use journal::{JournalConfig, JournalStats, OpenError, RecoveryReport};
@@ -287,10 +287,10 @@ impl<C: Clock> Buckets for MemoryStore<C> {
 }
 
 impl<C: Clock> crate::Records for MemoryStore<C> {
-    fn load<'a>(&'a self, keys: &'a [RecordKey]) -> Answer<'a, Loaded> {
+    fn load<'a>(&'a self, keys: &'a [RecordKey]) -> Answer<'a, LoadedRecords> {
         let now = self.inner.clock.now();
         let records = self.inner.records.load(keys, now);
-        Answer::ready(Loaded { now, records })
+        Answer::ready(LoadedRecords { now, records })
     }
 
     fn commit<'a>(&'a self, writes: &'a [RecordWrite]) -> Answer<'a, Commit> {

@@ -15,9 +15,9 @@ use parking_lot::Mutex;
 
 use crate::step_back::stuck;
 use crate::{
-    Answer, BucketReadings, Buckets, ChargeOutcome, Commit, Entries, Entry, ListedRecord, Loaded,
-    REGISTRY_ENTRIES_MAX, Record, RecordPage, Records, Registries, Registry, ResetDone, StoreError,
-    StoreStats, Take, TakenCharge, Vitals, in_rounds,
+    Answer, BucketReadings, Buckets, ChargeOutcome, Commit, Entries, Entry, ListedRecord,
+    LoadedRecords, REGISTRY_ENTRIES_MAX, Record, RecordPage, Records, Registries, Registry,
+    ResetDone, StoreError, StoreStats, Take, TakenCharge, Vitals, in_rounds,
 };
 use counters::Memory;
 
@@ -191,7 +191,7 @@ impl<C: Clock> Buckets for ModelStore<C> {
 }
 
 impl<C: Clock> Records for ModelStore<C> {
-    fn load<'a>(&'a self, keys: &'a [RecordKey]) -> Answer<'a, Loaded> {
+    fn load<'a>(&'a self, keys: &'a [RecordKey]) -> Answer<'a, LoadedRecords> {
         Answer::later(async move {
             let now = self.clock.now();
             let inner = self.inner.lock();
@@ -199,7 +199,7 @@ impl<C: Clock> Records for ModelStore<C> {
                 .iter()
                 .map(|key| live(&inner.records, key, now).cloned())
                 .collect();
-            Ok(Loaded { now, records })
+            Ok(LoadedRecords { now, records })
         })
     }
 

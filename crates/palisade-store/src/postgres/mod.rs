@@ -34,7 +34,7 @@ pub use schema::{SCHEMA_VERSION, migrate};
 
 use crate::step_back::{StepBackNotice, stuck};
 use crate::{
-    Answer, Buckets, ChargeOutcome, Commit, Entries, Entry, Loaded, RecordPage, Records,
+    Answer, Buckets, ChargeOutcome, Commit, Entries, Entry, LoadedRecords, RecordPage, Records,
     Registries, Registry, ResetDone, StoreError, StoreStats, Take, TakenCharge, Vitals, in_rounds,
 };
 use batch::{Ask, Op};
@@ -166,7 +166,7 @@ impl Buckets for PostgresStore {
 }
 
 impl Records for PostgresStore {
-    fn load<'a>(&'a self, keys: &'a [RecordKey]) -> Answer<'a, Loaded> {
+    fn load<'a>(&'a self, keys: &'a [RecordKey]) -> Answer<'a, LoadedRecords> {
         Answer::later(self.connections.load(self.now(), keys))
     }
 

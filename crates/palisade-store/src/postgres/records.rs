@@ -8,7 +8,7 @@ use tokio_postgres::Row;
 use super::batch::{signed, unsigned};
 use super::connect::Connections;
 use crate::{
-    Commit, Entries, Entry, ListedRecord, Loaded, REGISTRY_ENTRIES_MAX, Record, RecordPage,
+    Commit, Entries, Entry, ListedRecord, LoadedRecords, REGISTRY_ENTRIES_MAX, Record, RecordPage,
     Registry, StoreError,
 };
 
@@ -54,7 +54,7 @@ impl Connections {
         &self,
         now: Option<i64>,
         keys: &[RecordKey],
-    ) -> Result<Loaded, StoreError> {
+    ) -> Result<LoadedRecords, StoreError> {
         let kinds: Vec<i16> = keys.iter().map(|key| kind_code(key.kind)).collect();
         let digests: Vec<[u8; 16]> = keys.iter().map(|key| key.digest.to_bytes()).collect();
         let digests: Vec<&[u8]> = digests.iter().map(<[u8; 16]>::as_slice).collect();
@@ -72,7 +72,7 @@ impl Connections {
         if records.len() != keys.len() {
             return Err(odd());
         }
-        Ok(Loaded {
+        Ok(LoadedRecords {
             now: column(row, 0).map(unsigned)?,
             records,
         })

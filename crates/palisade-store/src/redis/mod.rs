@@ -38,9 +38,9 @@ pub use config::{RedisConfig, RedisConfigError, TimeSource, Tls};
 
 use crate::step_back::{StepBackNotice, stuck};
 use crate::{
-    Answer, BucketReadings, Buckets, ChargeOutcome, Commit, Entries, Entry, ListedRecord, Loaded,
-    RecordPage, Records, Registries, Registry, ResetDone, StoreError, StoreStats, Take,
-    TakenCharge, Vitals, deadline,
+    Answer, BucketReadings, Buckets, ChargeOutcome, Commit, Entries, Entry, ListedRecord,
+    LoadedRecords, RecordPage, Records, Registries, Registry, ResetDone, StoreError, StoreStats,
+    Take, TakenCharge, Vitals, deadline,
 };
 use backend::{Backend, Single};
 use charge::Reach;
@@ -412,7 +412,7 @@ impl Buckets for RedisStore {
 }
 
 impl Records for RedisStore {
-    fn load<'a>(&'a self, keys: &'a [RecordKey]) -> Answer<'a, Loaded> {
+    fn load<'a>(&'a self, keys: &'a [RecordKey]) -> Answer<'a, LoadedRecords> {
         Answer::later(async move {
             let found = self.shared.load(keys, self.shared.options.due()).await?;
             Ok(found.into())

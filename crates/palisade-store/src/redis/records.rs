@@ -10,7 +10,7 @@ use super::codec::now_arg;
 use super::error::misread;
 use super::keys::Keys;
 use super::script::{COMMIT, Call, LOAD};
-use crate::{Loaded, Record, StoreError};
+use crate::{LoadedRecords, Record, StoreError};
 
 const HEADER_BYTES: usize = 14;
 /// Last instant that a script can hold: Lua's numbers are floating-point.
@@ -39,7 +39,7 @@ pub(super) struct RecordBatch {
     pub(super) held: Vec<Option<ExpiringRecord>>,
 }
 
-impl From<RecordBatch> for Loaded {
+impl From<RecordBatch> for LoadedRecords {
     fn from(found: RecordBatch) -> Self {
         let records = found.held.into_iter();
         Self {

@@ -11,7 +11,7 @@ use palisade::core::plan::{Charge, OnExceed};
 use palisade::core::record::{RecordKey, RecordKind, RecordWrite};
 use palisade::core::time::{HOUR, Micros};
 use palisade::store::{
-    Answer, BucketReadings, Buckets, ChargeOutcome, Commit, Entries, Entry, Loaded, Record,
+    Answer, BucketReadings, Buckets, ChargeOutcome, Commit, Entries, Entry, LoadedRecords, Record,
     RecordPage, Records, Registries, Registry, ResetDone, StoreError, StoreStats, Take,
     TakenCharge, Vitals, in_rounds,
 };
@@ -315,7 +315,12 @@ fn live<'s>(shared: &'s Shared, key: &RecordKey, now: Micros) -> Option<&'s Stor
         .filter(|stored| stored.expires_at > now)
 }
 
-fn load(shared: &Shared, keys: &[RecordKey], now: Micros, command: Option<&Command>) -> Loaded {
+fn load(
+    shared: &Shared,
+    keys: &[RecordKey],
+    now: Micros,
+    command: Option<&Command>,
+) -> LoadedRecords {
     let found: Vec<Option<Stored>> = keys
         .iter()
         .map(|key| live(shared, key, now).cloned())
@@ -330,7 +335,7 @@ fn load(shared: &Shared, keys: &[RecordKey], now: Micros, command: Option<&Comma
         bytes: stored.bytes,
         revision: stored.revision,
     };
-    Loaded {
+    LoadedRecords {
         now,
         records: found.into_iter().map(|found| found.map(record)).collect(),
     }
@@ -529,7 +534,7 @@ impl SimStore {
 }
 
 impl Records for SimStore {
-    fn load<'a>(&'a self, keys: &'a [RecordKey]) -> Answer<'a, Loaded> {
+    fn load<'a>(&'a self, keys: &'a [RecordKey]) -> Answer<'a, LoadedRecords> {
         Answer::later(async move {
             let keys = keys.to_vec();
             let loaded = self
