@@ -15,7 +15,7 @@ use crate::time::{Micros, SECOND, retry_after_seconds};
 
 /// Charges with the readings that the store returned for them.
 #[derive(Clone, Copy, Debug)]
-pub struct Judged<'a> {
+pub struct JudgedCharges<'a> {
     /// The charges.
     pub charges: &'a [Charge<'a>],
     /// One reading for each charge, in order.
@@ -29,7 +29,7 @@ const FEW: usize = 8;
 
 /// The decision on a request whose buckets were read.
 #[must_use]
-pub fn decide(quota: Option<QuotaPlan>, class: &Arc<str>, judged: Judged<'_>) -> Decision {
+pub fn decide(quota: Option<QuotaPlan>, class: &Arc<str>, judged: JudgedCharges<'_>) -> Decision {
     let mut decision = Decision::allow(judged.now);
     fill(&mut decision, quota, class, judged);
     decision
@@ -41,7 +41,7 @@ pub fn decide(quota: Option<QuotaPlan>, class: &Arc<str>, judged: Judged<'_>) ->
 pub fn decide_boxed(
     quota: Option<QuotaPlan>,
     class: &Arc<str>,
-    judged: Judged<'_>,
+    judged: JudgedCharges<'_>,
 ) -> Box<Decision> {
     let mut decision = Box::write(Box::new_uninit(), Decision::allow(judged.now));
     fill(&mut decision, quota, class, judged);
@@ -49,7 +49,12 @@ pub fn decide_boxed(
 }
 
 /// Turns an allowing decision into the one that the readings demand.
-fn fill(decision: &mut Decision, quota: Option<QuotaPlan>, class: &Arc<str>, judged: Judged<'_>) {
+fn fill(
+    decision: &mut Decision,
+    quota: Option<QuotaPlan>,
+    class: &Arc<str>,
+    judged: JudgedCharges<'_>,
+) {
     // Most requests have one bucket: no array to fill, nothing to sort.
     if let ([charge], [reading]) = (judged.charges, judged.readings) {
         return tell(
@@ -83,7 +88,7 @@ fn tell(
     found: &[JudgedCharge<'_>],
     quota: Option<QuotaPlan>,
     class: &Arc<str>,
-    judged: Judged<'_>,
+    judged: JudgedCharges<'_>,
 ) {
     if let Some(first) = found.first().filter(|first| first.denies()) {
         *decision = first.refuse(judged.now);
@@ -150,7 +155,7 @@ const fn error_of(scope: Scope) -> ErrorCode {
     }
 }
 
-fn quota_reading(quota: QuotaPlan, judged: Judged<'_>) -> Option<QuotaReading> {
+fn quota_reading(quota: QuotaPlan, judged: JudgedCharges<'_>) -> Option<QuotaReading> {
     let reading = judged.readings.get(quota.charge)?;
     let charge = judged.charges.get(quota.charge)?;
     Some(QuotaReading {

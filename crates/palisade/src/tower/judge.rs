@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
-use palisade_core::decide::{Judged, decide_boxed};
+use palisade_core::decide::{JudgedCharges, decide_boxed};
 use palisade_core::facts::{ID_BYTES_MAX, Layers};
 use palisade_core::key::{Digest, Prefix};
 use palisade_core::plan::{Charge, OnExceed};
@@ -158,7 +158,7 @@ impl<C: Clock> OneLimit<C> {
             cost: 1,
             on_exceed: OnExceed::Deny,
         };
-        let judged = Judged {
+        let judged = JudgedCharges {
             charges: std::slice::from_ref(&charge),
             readings: &[reading],
             now,
@@ -172,7 +172,7 @@ impl<C: Clock> OneLimit<C> {
 
     /// Returns an answer that allows and charges nothing, for facts without a key.
     fn uncounted(&self) -> RequestAnswer {
-        let judged = Judged {
+        let judged = JudgedCharges {
             charges: &[],
             readings: &[],
             now: self.limiter.now(),

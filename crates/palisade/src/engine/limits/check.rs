@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use palisade_core::decide::{Judged, decide, decide_boxed, refuse};
+use palisade_core::decide::{JudgedCharges, decide, decide_boxed, refuse};
 use palisade_core::decision::{Decision, Enforcement, Mode, Outcome, Reason};
 use palisade_core::facts::{Layers, RequestFacts};
 use palisade_core::failure::Policy;
@@ -270,7 +270,7 @@ impl Engine {
                 if charged.rebuilt > 0 {
                     self.link.observer().rebuilt("bucket", charged.rebuilt);
                 }
-                let judged = Judged {
+                let judged = JudgedCharges {
                     charges: &plan.charges,
                     readings: &charged.readings,
                     now: charged.now,
@@ -284,7 +284,7 @@ impl Engine {
                 decision
             }
             Ok(Answered::Denied(charge, reading, now)) => {
-                let judged = Judged {
+                let judged = JudgedCharges {
                     charges: std::slice::from_ref(charge),
                     readings: &[reading],
                     now,
@@ -294,7 +294,7 @@ impl Engine {
                 decide_boxed(quota, class, judged)
             }
             Ok(Answered::Near(charges, charged)) => {
-                let judged = Judged {
+                let judged = JudgedCharges {
                     charges: &charges,
                     readings: &charged.readings,
                     now: charged.now,
@@ -359,7 +359,7 @@ impl Engine {
         if near.charged.admitted {
             return Throttled::Passed;
         }
-        let judged = Judged {
+        let judged = JudgedCharges {
             charges: throttle,
             readings: &near.charged.readings,
             now: near.charged.now,
@@ -409,7 +409,7 @@ fn disabled(now: Micros, class: &Arc<str>) -> Decision {
 }
 
 fn unlimited(class: &Arc<str>, now: Micros) -> Decision {
-    let judged = Judged {
+    let judged = JudgedCharges {
         charges: &[],
         readings: &[],
         now,

@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
-use palisade_core::decide::{Judged, decide};
+use palisade_core::decide::{JudgedCharges, decide};
 use palisade_core::decision::{Decision, Enforcement, Mode, Outcome, Reason};
 use palisade_core::facts::{Layers, RequestFacts};
 use palisade_core::failure::fallback::{self, Affected, Share};
@@ -139,7 +139,7 @@ impl Counters<'_> {
     /// What local counters decide.
     fn charge_locally(self, class: &Arc<str>, charges: Vec<Charge<'_>>, take: Take) -> Decision {
         let (charges, charged) = self.charge_here(charges, take);
-        let judged = Judged {
+        let judged = JudgedCharges {
             charges: &charges,
             readings: &charged.readings,
             now: charged.now,
@@ -154,7 +154,7 @@ impl Counters<'_> {
         let shared = throttle.filter(|charge| !self.limits.is_local(charge));
         let shared: Vec<Charge<'_>> = shared.cloned().collect();
         let charged = self.link.stand_in().charge_now(&shared, asked.take);
-        let judged = Judged {
+        let judged = JudgedCharges {
             charges: &shared,
             readings: &charged.readings,
             now: charged.now,

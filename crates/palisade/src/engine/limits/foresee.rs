@@ -3,7 +3,7 @@
 use std::slice;
 use std::sync::Arc;
 
-use palisade_core::decide::{Judged, decide_boxed};
+use palisade_core::decide::{JudgedCharges, decide_boxed};
 use palisade_core::decision::{Decision, Mode};
 use palisade_core::facts::{Layers, RequestFacts};
 use palisade_core::failure::Policy;
@@ -116,7 +116,7 @@ struct Denying<'p> {
 
 impl Denying<'_> {
     fn decide(&self, asked: Asked<'_>) -> Box<Decision> {
-        let judged = Judged {
+        let judged = JudgedCharges {
             charges: &self.charges,
             readings: &self.readings,
             now: self.now,

@@ -2,7 +2,7 @@
 
 use arrayvec::ArrayVec;
 use palisade_core::Digest;
-use palisade_core::decide::{Judged, decide};
+use palisade_core::decide::{JudgedCharges, decide};
 use palisade_core::decision::LimitReading;
 use palisade_core::facts::RequestFacts;
 use palisade_core::plan::{Charge, OnExceed};
@@ -143,7 +143,7 @@ pub(super) fn shown(
     charges: &[Charge<'_>],
     charged: &ChargeOutcome,
 ) -> Vec<LimitReading> {
-    let judged = Judged {
+    let judged = JudgedCharges {
         charges,
         readings: &charged.readings,
         now: charged.now,

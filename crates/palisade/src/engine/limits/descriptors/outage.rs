@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use palisade_core::Digest;
-use palisade_core::decide::{Judged, decide};
+use palisade_core::decide::{JudgedCharges, decide};
 use palisade_core::decision::Mode;
 use palisade_core::failure::fallback::{self, Affected};
 use palisade_core::failure::{Caller, FallbackRule};
@@ -98,7 +98,7 @@ impl Engine {
         let mut counted = Counted::of(call, || charged.now, [own, looks, Part::empty()]);
         let of_caps = Part::sorted(&cap_charges, &known, &charged);
         if counted.decision.is_allowed() && of_caps.is_over(&cap_charges) {
-            let judged = Judged {
+            let judged = JudgedCharges {
                 charges: &known,
                 readings: &charged.readings,
                 now: charged.now,
