@@ -131,7 +131,7 @@ pub enum Outage {
 
 /// Facts about a request that the store did not decide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Affected<'a> {
+pub struct AffectedRequest<'a> {
     /// The kind of the request's class.
     pub class: ClassKind,
     /// The behaviour of its class when the store stays down.
@@ -203,7 +203,7 @@ impl Default for FallbackPolicy {
 impl FallbackPolicy {
     /// Selects the fallback for one request.
     #[must_use]
-    pub fn select(&self, request: Affected<'_>, outage: Outage) -> FallbackRule {
+    pub fn select(&self, request: AffectedRequest<'_>, outage: Outage) -> FallbackRule {
         let closes = request.prolonged == WhenProlonged::Closed;
         match request.class {
             // First: a health check must be answered however long the outage lasts.
@@ -227,7 +227,7 @@ impl FallbackPolicy {
         }
     }
 
-    const fn ordinary(&self, request: Affected<'_>) -> FallbackRule {
+    const fn ordinary(&self, request: AffectedRequest<'_>) -> FallbackRule {
         match request.limits {
             OnStoreFailure::Closed => FallbackRule::Closed,
             OnStoreFailure::Fallback => FallbackRule::Local {
@@ -250,7 +250,7 @@ impl FallbackPolicy {
 
     /// Whether the path is exempt. A path with `..` or `%` never is: the application may read it
     /// as another path.
-    fn is_exempt(&self, request: Affected<'_>) -> bool {
+    fn is_exempt(&self, request: AffectedRequest<'_>) -> bool {
         let path = request.path;
         let is_read = matches!(request.method, "GET" | "HEAD");
         let plain = !path.contains("..") && !path.contains('%');

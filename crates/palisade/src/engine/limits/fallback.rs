@@ -8,7 +8,7 @@ use arrayvec::ArrayVec;
 use palisade_core::decide::{JudgedCharges, decide};
 use palisade_core::decision::{Decision, Enforcement, Mode, Outcome, Reason};
 use palisade_core::facts::{Layers, RequestFacts};
-use palisade_core::failure::fallback::{self, Affected, Share};
+use palisade_core::failure::fallback::{self, AffectedRequest, Share};
 use palisade_core::failure::{Caller, FallbackPolicy, FallbackRule, LocalCap};
 use palisade_core::key::{Keyring, Prefix, SEGMENTS_MAX, Segment, SegmentKind};
 use palisade_core::limit::BucketSpec;
@@ -57,7 +57,7 @@ impl Counters<'_> {
             ..
         } = asked;
         let now = self.link.now();
-        let request = Affected {
+        let request = AffectedRequest {
             class: policy.class_kind(class),
             prolonged: policy.when_prolonged(class),
             method: &facts.method,

@@ -7,7 +7,7 @@ use std::num::NonZeroU32;
 
 use arrayvec::ArrayVec;
 use palisade_core::decision::Mode;
-use palisade_core::failure::{Affected, Caller, FallbackRule, Share};
+use palisade_core::failure::{AffectedRequest, Caller, FallbackRule, Share};
 use palisade_core::key::SegmentKind;
 use palisade_core::limit::{Algorithm, BucketSpec, Reading, State, Window};
 use palisade_core::plan::{Charge, OnExceed};
@@ -184,7 +184,7 @@ impl Engine {
     /// The answer of this node's own counters, or a refusal where those may not speak.
     fn without_store(&self, asked: &Keyed<'_>) -> KeyedAnswer {
         let now = self.now();
-        let affected = Affected {
+        let affected = AffectedRequest {
             class: ClassKind::Auth,
             prolonged: WhenProlonged::Local,
             method: "",
