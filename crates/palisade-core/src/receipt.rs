@@ -221,7 +221,7 @@ impl Receipt {
     }
 }
 
-pub(crate) fn seal_of(keyring: &Keyring, said: &[u8]) -> crate::key::Rotating {
+pub(crate) fn seal_of(keyring: &Keyring, said: &[u8]) -> crate::key::DigestPair {
     keyring.hmac(Domain::Receipt, &[said])
 }
 

@@ -1,7 +1,7 @@
 //! The largest records that any input can lead to, built field by field.
 
 use crate::decision::{Challenge, KeyKind, Level, Outcome};
-use crate::key::{Digest, Rotating};
+use crate::key::{Digest, DigestPair};
 use crate::rule::Rule;
 use crate::time::Micros;
 
@@ -51,8 +51,8 @@ pub(super) const fn full_watch() -> Watch {
     Watch(Some(FAR_OFF))
 }
 
-fn who(n: u128) -> Rotating {
-    Rotating {
+fn who(n: u128) -> DigestPair {
+    DigestPair {
         current: Digest(n << 64 | n),
         previous: None,
     }

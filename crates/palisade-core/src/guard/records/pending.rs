@@ -1,6 +1,6 @@
 //! Attempts that were let through and whose outcome is not known yet (G-PENDING).
 
-use crate::key::Rotating;
+use crate::key::DigestPair;
 use crate::time::Micros;
 
 use super::codec::{DecodeError, Reader, Writer};
@@ -32,7 +32,7 @@ pub struct PendingAttempt {
 }
 
 impl PendingAttempt {
-    fn is_of(&self, device: Option<&Rotating>) -> bool {
+    fn is_of(&self, device: Option<&DigestPair>) -> bool {
         match (self.device, device) {
             (Some(mine), Some(device)) => mine.is(device),
             (None, None) => true,
@@ -58,7 +58,12 @@ impl PendingAttempts {
 
     /// Opens an attempt, unless the same request has one already or there is no room. Attempts
     /// past their time are removed first.
-    pub(in crate::guard) fn open(&mut self, request: &Rotating, attempt: PendingAttempt, ttl: u64) {
+    pub(in crate::guard) fn open(
+        &mut self,
+        request: &DigestPair,
+        attempt: PendingAttempt,
+        ttl: u64,
+    ) {
         self.prune(ttl, attempt.since);
         if self.0.len() < PENDING_MAX && !self.0.iter().any(|kept| kept.id.is(request)) {
             self.0.push(attempt);
@@ -69,8 +74,8 @@ impl PendingAttempts {
     /// not past its time: an outcome says nothing about an attempt past its time.
     pub(in crate::guard) fn end(
         &mut self,
-        request: Option<&Rotating>,
-        device: Option<&Rotating>,
+        request: Option<&DigestPair>,
+        device: Option<&DigestPair>,
         ttl: u64,
         now: Micros,
     ) -> bool {
@@ -154,8 +159,8 @@ mod tests {
 
     const TTL: u64 = 100;
 
-    fn who(n: u128) -> Rotating {
-        Rotating {
+    fn who(n: u128) -> DigestPair {
+        DigestPair {
             current: Digest(n << 64),
             previous: None,
         }

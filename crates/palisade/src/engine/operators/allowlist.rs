@@ -135,7 +135,7 @@ impl Allowlist {
 }
 
 impl Copy {
-    fn live(&self, digests: palisade_core::key::Rotating, now: Micros) -> Option<Digest> {
+    fn live(&self, digests: palisade_core::key::DigestPair, now: Micros) -> Option<Digest> {
         [Some(digests.current), digests.previous]
             .into_iter()
             .flatten()
@@ -189,14 +189,18 @@ impl Copy {
     }
 }
 
-fn user_digest(keyring: &Keyring, org: Option<&[u8]>, user: &[u8]) -> palisade_core::key::Rotating {
+fn user_digest(
+    keyring: &Keyring,
+    org: Option<&[u8]>,
+    user: &[u8],
+) -> palisade_core::key::DigestPair {
     match org {
         None => keyring.hmac(Domain::Allowlist, &[b"user", user]),
         Some(org) => keyring.hmac(Domain::Allowlist, &[b"user of", org, user]),
     }
 }
 
-fn net_digest(keyring: &Keyring, net: IpNet) -> palisade_core::key::Rotating {
+fn net_digest(keyring: &Keyring, net: IpNet) -> palisade_core::key::DigestPair {
     let length = [net.prefix_len()];
     match net.network() {
         IpAddr::V4(v4) => keyring.hmac(Domain::Allowlist, &[b"net", &v4.octets(), &length]),
@@ -206,7 +210,7 @@ fn net_digest(keyring: &Keyring, net: IpNet) -> palisade_core::key::Rotating {
 
 /// A validated identifier: its digests, and the parts of it that may be shown.
 struct AllowlistIdentifier {
-    digests: palisade_core::key::Rotating,
+    digests: palisade_core::key::DigestPair,
     org: Option<String>,
     network: Option<String>,
     prefix_len: Option<u8>,

@@ -6,7 +6,7 @@
 
 use http::header::{COOKIE, HeaderMap, HeaderValue};
 use palisade_core::Id;
-use palisade_core::key::{Digest, Domain, Keyring, Rotating};
+use palisade_core::key::{Digest, DigestPair, Domain, Keyring};
 use subtle::ConstantTimeEq;
 
 /// Version of the cookie's format.
@@ -62,7 +62,7 @@ impl DeviceId {
 
     /// Seals the id together with the name, so that a cookie of one name is not valid under
     /// another.
-    fn seal(&self, name: &str, keyring: &Keyring) -> Rotating {
+    fn seal(&self, name: &str, keyring: &Keyring) -> DigestPair {
         let parts: [&[u8]; 2] = [name.as_bytes(), &self.0.to_bytes()];
         keyring.hmac(Domain::DeviceCookie, &parts)
     }
