@@ -12,7 +12,7 @@ use palisade_policy::{ConfigError, Env, Overrides, Severity};
 use palisade_server::config::examined::Examination;
 use palisade_server::config::ready::Ready;
 use palisade_server::config::{Config, Draft};
-use palisade_server::failure::{Ending, Failure};
+use palisade_server::failure::{CommandStatus, Failure};
 use palisade_server::output;
 use palisade_server::store::PreparedStore;
 use palisade_server::store::risks::{self, StoreRisk};
@@ -54,7 +54,7 @@ struct CheckResults {
 }
 
 impl Check {
-    pub(crate) fn run(self) -> Result<Ending, Failure> {
+    pub(crate) fn run(self) -> Result<CommandStatus, Failure> {
         let checked = offline::runtime()?.block_on(self.check());
         let errors = checked.count(Severity::Error);
         let warnings = checked.count(Severity::Warning) + checked.risks.len();
@@ -65,9 +65,9 @@ impl Check {
             self.print(&checked, errors, warnings);
         }
         Ok(match (is_refused, checked.unavailable.is_empty()) {
-            (true, _) => Ending::Negative,
-            (false, false) => Ending::Unavailable,
-            (false, true) => Ending::Done,
+            (true, _) => CommandStatus::Negative,
+            (false, false) => CommandStatus::Unavailable,
+            (false, true) => CommandStatus::Done,
         })
     }
 

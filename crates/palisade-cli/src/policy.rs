@@ -11,7 +11,7 @@ use palisade_core::policy::{Host, Limit, PolicySet, TenantPolicy};
 use palisade_policy::document::Figure;
 use palisade_policy::{Env, Place};
 use palisade_server::config::{self, Config, words};
-use palisade_server::failure::{Ending, Failure};
+use palisade_server::failure::{CommandStatus, Failure};
 use palisade_server::output;
 use palisade_server::serve::Elsewhere;
 use serde_json::{Value, json};
@@ -59,7 +59,7 @@ struct PolicyView {
 }
 
 impl Policy {
-    pub(crate) fn run(self) -> Result<Ending, Failure> {
+    pub(crate) fn run(self) -> Result<CommandStatus, Failure> {
         let env = Env::from_process();
         let read = |path| Target::read(&self.method, self.host.as_deref(), path);
         let target = self.path.as_deref().map(read).transpose()?;
@@ -80,7 +80,7 @@ impl Policy {
             (Some(target), false) => output::print(&shown.request(target)?),
             (Some(target), true) => output::json(&shown.request_as_json(target)?),
         }
-        Ok(Ending::Done)
+        Ok(CommandStatus::Done)
     }
 }
 

@@ -13,7 +13,7 @@ use clap::Args;
 use palisade_policy::{ConfigError, Env, Overrides, Severity};
 use palisade_server::config::Draft;
 use palisade_server::config::examined::Examination;
-use palisade_server::failure::{Ending, Failure};
+use palisade_server::failure::{CommandStatus, Failure};
 use palisade_server::output;
 use serde_json::json;
 
@@ -46,7 +46,7 @@ pub(crate) struct Doctor {
 }
 
 impl Doctor {
-    pub(crate) fn run(self) -> Result<Ending, Failure> {
+    pub(crate) fn run(self) -> Result<CommandStatus, Failure> {
         let mut found = Findings::default();
         self.examine(&mut found)?;
         if self.server.prints_json() {
@@ -55,8 +55,8 @@ impl Doctor {
             output::print(&found.text());
         }
         Ok(match found.is_healthy() {
-            true => Ending::Done,
-            false => Ending::Negative,
+            true => CommandStatus::Done,
+            false => CommandStatus::Negative,
         })
     }
 

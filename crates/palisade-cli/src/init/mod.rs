@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use serde_json::json;
 
-use palisade_server::failure::{Ending, Failure};
+use palisade_server::failure::{CommandStatus, Failure};
 use palisade_server::output;
 
 /// Writes a commented policy file to start from, and says what to run next.
@@ -47,7 +47,7 @@ struct PolicyDraft {
 }
 
 impl Init {
-    pub(crate) fn run(self) -> Result<Ending, Failure> {
+    pub(crate) fn run(self) -> Result<CommandStatus, Failure> {
         let written = written(self.purpose, &self.file.display().to_string());
         self.write(&written.text)?;
         let file = self.file.display().to_string();
@@ -56,7 +56,7 @@ impl Init {
         } else {
             output::print(&format!("wrote {file}\n\nnext:\n{}", written.next));
         }
-        Ok(Ending::Done)
+        Ok(CommandStatus::Done)
     }
 
     fn write(&self, text: &str) -> Result<(), Failure> {

@@ -11,7 +11,7 @@ use http_body_util::{BodyExt, Full, Limited};
 use hyper::client::conn::http1;
 use hyper_rustls::HttpsConnectorBuilder;
 use palisade_server::connect::{self, NamedFile};
-use palisade_server::failure::{Ending, Failure};
+use palisade_server::failure::{CommandStatus, Failure};
 use palisade_server::output;
 use rustls::ClientConfig;
 use serde_json::Value;
@@ -62,8 +62,8 @@ impl Server {
         path: &str,
         body: Option<&Value>,
         show: impl FnOnce(&Value) -> String,
-    ) -> Result<Ending, Failure> {
-        self.ask_then(method, path, body, show, |_| Ending::Done)
+    ) -> Result<CommandStatus, Failure> {
+        self.ask_then(method, path, body, show, |_| CommandStatus::Done)
     }
 
     /// Like [`Server::ask`], with the ending that `ending` reads from the answer.
@@ -73,8 +73,8 @@ impl Server {
         path: &str,
         body: Option<&Value>,
         show: impl FnOnce(&Value) -> String,
-        ending: impl FnOnce(&Value) -> Ending,
-    ) -> Result<Ending, Failure> {
+        ending: impl FnOnce(&Value) -> CommandStatus,
+    ) -> Result<CommandStatus, Failure> {
         let (status, answer) = self.call(method, path, body)?;
         if status.is_success() {
             if self.json {
@@ -86,7 +86,7 @@ impl Server {
         }
         if status == StatusCode::NOT_FOUND {
             output::error_line(message(&answer));
-            return Ok(Ending::Negative);
+            return Ok(CommandStatus::Negative);
         }
         Err(refused(status, &answer))
     }

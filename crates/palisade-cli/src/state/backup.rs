@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use palisade::store::memory::backup;
-use palisade_server::failure::{Ending, Failure};
+use palisade_server::failure::{CommandStatus, Failure};
 use palisade_server::output;
 use palisade_server::serve::{SECRET_FILE, mark_backup};
 use serde_json::json;
@@ -38,7 +38,7 @@ pub(crate) struct Backup {
 }
 
 impl Backup {
-    pub(crate) fn run(self) -> Result<Ending, Failure> {
+    pub(crate) fn run(self) -> Result<CommandStatus, Failure> {
         let found = self.place.find()?;
         let data = found.directory()?;
         let keyring = found.keyring()?;
@@ -52,7 +52,7 @@ impl Backup {
         self.print(&written, copied.skipped_frames);
         // A damaged copy must not count as the last backup that was made.
         if copied.skipped_frames > 0 {
-            return Ok(Ending::Negative);
+            return Ok(CommandStatus::Negative);
         }
         if let Err(error) = mark_backup(data, &written.taken_at) {
             output::error_line(&format!(
@@ -61,7 +61,7 @@ impl Backup {
                 data.display()
             ));
         }
-        Ok(Ending::Done)
+        Ok(CommandStatus::Done)
     }
 
     /// Makes sure that the directory exists and is empty. A new directory is readable by this user

@@ -10,7 +10,7 @@ use clap::Args;
 use palisade::state::{self, Counts};
 use palisade::store::Store;
 use palisade::store::memory::MemoryStore;
-use palisade_server::failure::{Ending, Failure};
+use palisade_server::failure::{CommandStatus, Failure};
 use palisade_server::output;
 use palisade_server::store::{PreparedStore, opening};
 use serde_json::json;
@@ -35,7 +35,7 @@ pub(crate) struct Export {
 }
 
 impl Export {
-    pub(crate) fn run(self) -> Result<Ending, Failure> {
+    pub(crate) fn run(self) -> Result<CommandStatus, Failure> {
         let found = self.place.find()?;
         let counts = offline::runtime()?.block_on(self.export(&found))?;
         if self.json {
@@ -43,7 +43,7 @@ impl Export {
         } else {
             output::line(&format!("{}: {}", self.file.display(), words(&counts)));
         }
-        Ok(Ending::Done)
+        Ok(CommandStatus::Done)
     }
 
     async fn export(&self, found: &NamedStore) -> Result<Counts, Failure> {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use palisade::state::{self, ExistingItems, ImportSummary, VerifiedFile};
-use palisade_server::failure::{Ending, Failure};
+use palisade_server::failure::{CommandStatus, Failure};
 use palisade_server::output;
 use palisade_server::store::{self, PreparedStore};
 use serde_json::json;
@@ -35,13 +35,13 @@ pub(crate) struct ImportState {
 }
 
 impl ImportState {
-    pub(crate) fn run(self) -> Result<Ending, Failure> {
+    pub(crate) fn run(self) -> Result<CommandStatus, Failure> {
         let found = self.place.find()?;
         let (verified, imported) = offline::runtime()?.block_on(self.import(&found))?;
         self.print(&verified, &imported);
         Ok(match imported.unknown_api_keys {
-            0 => Ending::Done,
-            _ => Ending::Negative,
+            0 => CommandStatus::Done,
+            _ => CommandStatus::Negative,
         })
     }
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use palisade::store::memory::backup;
 use palisade_core::key::Keyring;
-use palisade_server::failure::{Ending, Failure};
+use palisade_server::failure::{CommandStatus, Failure};
 use palisade_server::output;
 use palisade_server::serve::SECRET_FILE;
 use serde_json::json;
@@ -34,7 +34,7 @@ pub(crate) struct Restore {
 }
 
 impl Restore {
-    pub(crate) fn run(self) -> Result<Ending, Failure> {
+    pub(crate) fn run(self) -> Result<CommandStatus, Failure> {
         let found = self.place.find()?;
         let data = found.directory()?;
         let manifest = Manifest::read(&self.from)?;
@@ -54,7 +54,7 @@ impl Restore {
                 "changes": restored.changes,
                 "moved_to": aside,
             }));
-            return Ok(Ending::Done);
+            return Ok(CommandStatus::Done);
         }
         output::line(&format!(
             "{}: restored as of {}; start the server",
@@ -67,7 +67,7 @@ impl Restore {
                 aside.display()
             ));
         }
-        Ok(Ending::Done)
+        Ok(CommandStatus::Done)
     }
 
     /// Checks that a configured secret is the copy's; without one the copy must contain its own.

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use clap::Args;
 use palisade_policy::{Env, Overrides};
 use palisade_server::config::{self, Config};
-use palisade_server::failure::{Ending, Failure};
+use palisade_server::failure::{CommandStatus, Failure};
 use palisade_server::output;
 
 use super::events::{Names, RecordingArgs, read_ahead};
@@ -46,7 +46,7 @@ pub(crate) struct Suggest {
 }
 
 impl Suggest {
-    pub(crate) fn run(self) -> Result<Ending, Failure> {
+    pub(crate) fn run(self) -> Result<CommandStatus, Failure> {
         if self.recording.events.as_os_str() == "-" {
             return Err(Failure::usage(
                 "standard input can be read once only, and the limits are tried on the same log",
@@ -70,7 +70,7 @@ impl Suggest {
             true => output::json(&write::as_json(&suggestion, &measured)),
             false => output::print(&write::policy(&suggestion, &measured, config.policy())),
         }
-        Ok(Ending::Done)
+        Ok(CommandStatus::Done)
     }
 
     fn measure(&self, config: &Config) -> Result<Measurements, Failure> {

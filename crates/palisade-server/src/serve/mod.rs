@@ -40,7 +40,7 @@ use palisade_policy::Env;
 
 use crate::config::ready::Ready;
 use crate::config::{Config, ConfigFile};
-use crate::failure::{Ending, Failure};
+use crate::failure::{CommandStatus, Failure};
 use crate::output;
 use crate::surfaces::dashboard::Board;
 use crate::surfaces::{self, Certificates, Enforcer, Given, Metrics};
@@ -81,7 +81,7 @@ pub struct Plan {
 }
 
 /// Serves until the process is asked to stop.
-pub fn run(plan: &Plan) -> Result<Ending, Failure> {
+pub fn run(plan: &Plan) -> Result<CommandStatus, Failure> {
     // First of all, because this must happen before any thread starts.
     let passed = PassedSockets::take(&plan.env)?;
     let traces = log::start(&plan.config.log)?;
@@ -99,7 +99,7 @@ pub fn run(plan: &Plan) -> Result<Ending, Failure> {
         Service::start(plan, ready, passed).await?.run().await
     });
     traces.flush();
-    ran.map(|()| Ending::Done)
+    ran.map(|()| CommandStatus::Done)
 }
 
 /// A service that is bound to its addresses and ready to run.
