@@ -43,7 +43,7 @@ use crate::config::{Config, ConfigFile};
 use crate::failure::{CommandStatus, Failure};
 use crate::output;
 use crate::surfaces::dashboard::Board;
-use crate::surfaces::{self, Certificates, Enforcer, Given, Metrics};
+use crate::surfaces::{self, Certificates, Enforcer, Metrics, SurfaceParts};
 use banner::Banner;
 use notify::Supervisor;
 use observers::Observers;
@@ -165,7 +165,7 @@ impl<'a> Service<'a> {
             Arc::clone(&enforcer.engine),
             Arc::clone(&observers.lookout),
         ));
-        let given = Given {
+        let given = SurfaceParts {
             config,
             env,
             enforcer: &enforcer,
@@ -317,7 +317,11 @@ async fn linger(delay: Duration, signals: &mut Signals) {
 }
 
 /// Binds the surfaces of traffic and the admin surface to their addresses.
-fn bound(given: &Given<'_>, workers: usize, mut passed: PassedSockets) -> Result<Bound, Failure> {
+fn bound(
+    given: &SurfaceParts<'_>,
+    workers: usize,
+    mut passed: PassedSockets,
+) -> Result<Bound, Failure> {
     let mut traffic = surfaces::of_traffic(given)?;
     for surface in &mut traffic {
         surface.bind(workers, &mut passed)?;

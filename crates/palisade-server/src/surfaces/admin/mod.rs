@@ -51,7 +51,7 @@ use crate::surfaces::exchange::ids::RequestId;
 #[cfg(test)]
 use crate::surfaces::exchange::problem::Document as ProblemDocument;
 use crate::surfaces::exchange::problem::Problem;
-use crate::surfaces::{Given, Metrics};
+use crate::surfaces::{Metrics, SurfaceParts};
 
 use access::{Access, AccessRefusal, Grant, Role, bearer};
 use guesses::{GuessLimit, Peer};
@@ -64,7 +64,7 @@ const BODY_BYTES_MAX: usize = 64 * 1024;
 const FLAG: &str = "admin";
 
 /// The admin address.
-pub(super) fn surface(given: &Given<'_>) -> Result<Box<dyn Surface>, Failure> {
+pub(super) fn surface(given: &SurfaceParts<'_>) -> Result<Box<dyn Surface>, Failure> {
     let admin = Admin {
         operations: operations(given)?,
         metrics: Arc::clone(&given.metrics),
@@ -87,7 +87,7 @@ pub(super) fn surface(given: &Given<'_>) -> Result<Box<dyn Surface>, Failure> {
 }
 
 /// Builds the state on which operators and the dashboard work.
-fn operations(given: &Given<'_>) -> Result<Operations, Failure> {
+fn operations(given: &SurfaceParts<'_>) -> Result<Operations, Failure> {
     let engine = Arc::clone(&given.enforcer.engine);
     let access = Arc::new(access(given)?);
     let read_timeout = given.config.server.header_timeout;
@@ -109,7 +109,7 @@ fn operations(given: &Given<'_>) -> Result<Operations, Failure> {
 }
 
 /// Builds the access of operators, viewers and scrapers from the configuration.
-fn access(given: &Given<'_>) -> Result<Access, Failure> {
+fn access(given: &SurfaceParts<'_>) -> Result<Access, Failure> {
     let admin = &given.config.admin;
     let token = token(admin, given.env)?;
     let viewers = viewer_token(admin, given.env)?;

@@ -25,7 +25,7 @@ use self::reservations::Step;
 use super::exchange::ids::RequestId;
 use super::exchange::problem::Problem;
 use super::exchange::{Callers, Place, Reply, body};
-use super::{Enforcer, Given, forward_auth, size};
+use super::{Enforcer, SurfaceParts, forward_auth, size};
 use crate::serve::{Client, Handler, On, Place as Address, Surface};
 
 /// Bounds on one request.
@@ -54,7 +54,7 @@ struct Decide {
 const FLAG: &str = "listen";
 
 /// Builds the decision API and, on the same address, forward-auth.
-pub(super) fn surface(given: &Given<'_>) -> Box<dyn Surface> {
+pub(super) fn surface(given: &SurfaceParts<'_>) -> Box<dyn Surface> {
     let server = &given.config.server;
     let decide = Arc::new(Decide {
         enforcer: Arc::clone(given.enforcer),

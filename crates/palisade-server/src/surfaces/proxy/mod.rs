@@ -38,7 +38,7 @@ use crate::surfaces::enforcer::{ArrivalCheck, Visit};
 use crate::surfaces::exchange::ids::RequestId;
 use crate::surfaces::exchange::problem::Problem;
 use crate::surfaces::exchange::{Reply, body as whole};
-use crate::surfaces::{Enforcer, Given, size};
+use crate::surfaces::{Enforcer, SurfaceParts, size};
 use body::{Outgoing, Relayed};
 use headers::{Hop, Wishes};
 use kept::Arriving;
@@ -52,7 +52,7 @@ pub(crate) use upstream::Upstream;
 const METHODS: &str = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS";
 
 /// Builds the proxy, if an application is configured.
-pub(super) fn surface(given: &Given<'_>) -> Result<Option<Box<dyn Surface>>, Failure> {
+pub(super) fn surface(given: &SurfaceParts<'_>) -> Result<Option<Box<dyn Surface>>, Failure> {
     let Some(upstream) = Upstream::of(given.config)? else {
         return Ok(None);
     };

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use palisade::Engine;
 use palisade_core::time::SECOND;
 
-use super::Given;
+use super::SurfaceParts;
 use super::exchange::Callers;
 use crate::serve::{Line, LogLimit, On, Place, Protocol, Share, Surface};
 use session::Session;
@@ -43,7 +43,7 @@ impl Resp {
 }
 
 /// Builds the listener, if an address is configured.
-pub(super) fn surface(given: &Given<'_>) -> Option<Box<dyn Surface>> {
+pub(super) fn surface(given: &SurfaceParts<'_>) -> Option<Box<dyn Surface>> {
     let resp = Arc::new(Resp {
         engine: Arc::clone(&given.enforcer.engine),
         callers: given.callers(FLAG),

@@ -19,7 +19,7 @@ use palisade::deadline::within;
 use palisade_policy::Place as WrittenAt;
 use prost::Message;
 
-use super::Given;
+use super::SurfaceParts;
 use super::exchange::ids::RequestId;
 use super::exchange::{Callers, Place};
 use crate::config;
@@ -47,13 +47,13 @@ struct RateLimits {
 }
 
 /// Whether the service is needed: a limit has a domain, or an address was configured.
-pub(super) fn is_wanted(given: &Given<'_>) -> bool {
+pub(super) fn is_wanted(given: &SurfaceParts<'_>) -> bool {
     let is_chosen = given.config.places.of_key("server.grpc") != WrittenAt::Nowhere;
     is_chosen || given.config.policy().domains().next().is_some()
 }
 
 /// Builds the service on its address.
-pub(super) fn surface(given: &Given<'_>) -> Box<dyn Surface> {
+pub(super) fn surface(given: &SurfaceParts<'_>) -> Box<dyn Surface> {
     let server = &given.config.server;
     let service = Arc::new(RateLimits {
         health: Health::new(Arc::clone(given.enforcer), given.stop.clone()),
