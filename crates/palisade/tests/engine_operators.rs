@@ -23,8 +23,8 @@ use palisade::core::policy::{
 use palisade::core::time::{HOUR, MINUTE, Micros, SECOND};
 use palisade::core::{Clock, Id, Keyring};
 use palisade::engine::{
-    AdminError, Administered, AllowlistKind, Change, ModeChange, NewAllowlistEntry, Observer,
-    Operator, OverageSeen, ResetSelector, Seen,
+    AdminError, AllowlistKind, Change, ModeChange, NewAllowlistEntry, Observer, Operator,
+    OperatorChange, OverageSeen, ResetSelector, Seen,
 };
 use palisade::store::model::ModelStore;
 use palisade::{Engine, EngineConfig, VirtualClock};
@@ -42,7 +42,7 @@ impl Observer for Heard {
         let said = format!("overage {} {month} {}", seen.tier, seen.overage);
         self.0.lock().push(said);
     }
-    fn administered(&self, done: &Administered<'_>) {
+    fn administered(&self, done: &OperatorChange<'_>) {
         self.0.lock().push(match done.change {
             Change::AllowlistAdded(_) => "added".to_owned(),
             Change::AllowlistRemoved(_) => "removed".to_owned(),

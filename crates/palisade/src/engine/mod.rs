@@ -60,8 +60,8 @@ pub use operators::{
     meaning,
 };
 pub use ports::{
-    Administered, Change, InstanceFailure, KeyChange, ModeChange, NoObserver, NoTenants, Observer,
-    Operator, OverageSeen, Seen, Subject, TenantSeen, TenantStats, Tenants,
+    Change, InstanceFailure, KeyChange, ModeChange, NoObserver, NoTenants, Observer, Operator,
+    OperatorChange, OverageSeen, Seen, Subject, TenantSeen, TenantStats, Tenants,
 };
 
 pub use reservations::{

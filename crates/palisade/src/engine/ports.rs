@@ -212,7 +212,7 @@ pub trait Observer: Send + Sync + 'static {
     fn tenant_policy(&self, _seen: &TenantSeen<'_>, _now: Micros) {}
 
     /// An operator changed something.
-    fn administered(&self, _done: &Administered<'_>) {}
+    fn administered(&self, _done: &OperatorChange<'_>) {}
 
     /// An API key went beyond its quota, or a month in which it did is over.
     fn overage(&self, _seen: &OverageSeen<'_>) {}
@@ -298,7 +298,7 @@ pub struct ModeChange<'a> {
 
 /// A change made by an operator.
 #[derive(Clone, Copy, Debug)]
-pub struct Administered<'a> {
+pub struct OperatorChange<'a> {
     /// The operator.
     pub by: &'a Operator,
     /// The change.

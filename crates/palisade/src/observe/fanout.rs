@@ -16,7 +16,7 @@ use super::surges::Surges;
 use super::who::Who;
 use super::{Audit, DenialLog, Lookout, Metrics};
 use crate::engine::{
-    Administered, CandidateSeen, InstanceFailure, KeyedAnswer, ModeChange, Observer, OverageSeen,
+    CandidateSeen, InstanceFailure, KeyedAnswer, ModeChange, Observer, OperatorChange, OverageSeen,
     ReachedThreshold, Seen, TenantSeen,
 };
 
@@ -177,7 +177,7 @@ impl Observer for Fanout {
         self.each().for_each(|one| one.tenant_policy(seen, now));
     }
 
-    fn administered(&self, done: &Administered<'_>) {
+    fn administered(&self, done: &OperatorChange<'_>) {
         self.each().for_each(|one| one.administered(done));
     }
 

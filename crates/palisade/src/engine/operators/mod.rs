@@ -18,7 +18,7 @@ mod spellings;
 
 use palisade_store::StoreError;
 
-use super::{Administered, Change, Engine, Operator};
+use super::{Change, Engine, Operator, OperatorChange};
 use allowlist::entry_id;
 
 pub use allowlist::{AllowlistEntry, AllowlistError, AllowlistKind, NewAllowlistEntry};
@@ -88,7 +88,7 @@ impl Engine {
 impl Admin<'_> {
     /// Reports a change to the observer.
     pub fn record(&self, change: Change<'_>) {
-        self.engine.observer().administered(&Administered {
+        self.engine.observer().administered(&OperatorChange {
             by: &self.by,
             change,
             request_id: self.request_id.as_deref(),

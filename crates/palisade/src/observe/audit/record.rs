@@ -16,7 +16,7 @@ use super::event::{Actor, Event, EventKind, Hex, Network};
 use super::per_second::WriteTiming;
 use super::{Audit, Severity};
 use crate::engine::{
-    Administered, CandidateSeen, Change, KeyChange, ModeChange, Observer, Operator, OverageSeen,
+    CandidateSeen, Change, KeyChange, ModeChange, Observer, Operator, OperatorChange, OverageSeen,
     ReachedThreshold, Score, Seen, Subject, TenantSeen,
 };
 use crate::observe::classes::flow_name;
@@ -95,7 +95,7 @@ impl Observer for Audit {
         self.shared.push(event);
     }
 
-    fn administered(&self, done: &Administered<'_>) {
+    fn administered(&self, done: &OperatorChange<'_>) {
         let mut event = changed(done.change, done.at);
         event.request_id = done.request_id.map(Into::into);
         event.actor = Some(match done.by {

@@ -17,8 +17,8 @@ use super::queue::{PushOutcome, Queue, WakeReason};
 use super::{Audit, AuditSettings, FileSink, Keeps, Priority, Sink};
 use crate::clock::VirtualClock;
 use crate::engine::{
-    Administered, AllowlistKind, Change, ModeChange, NewAllowlistEntry, Observer, Operator, Score,
-    Seen, Subject,
+    AllowlistKind, Change, ModeChange, NewAllowlistEntry, Observer, Operator, OperatorChange,
+    Score, Seen, Subject,
 };
 use crate::observe::tests::{
     MemorySink, SECRET, WatchedEngine, assert_no_canary, canary, id, limit, parts,
@@ -398,7 +398,7 @@ fn audit_records_what_operators_change() {
         },
     ];
     for change in changes {
-        audit.administered(&Administered {
+        audit.administered(&OperatorChange {
             by: &by,
             change,
             request_id: Some("r-9"),
@@ -682,7 +682,7 @@ fn s10_floods_of_refusals_and_blocks_wash_nothing_away_that_operators_did() {
     let keyring = Arc::new(Keyring::new(SECRET, None).unwrap());
     let clock = Arc::new(VirtualClock::default());
     let audit = Audit::start_all(keyring, clock, sinks, AuditSettings::default()).unwrap();
-    audit.administered(&Administered {
+    audit.administered(&OperatorChange {
         by: &Operator::TokenHolder,
         change: Change::AllowlistRemoved("0123"),
         request_id: Some("r-9"),
