@@ -54,10 +54,10 @@ pub use operators::{
     BUCKETS_READ_MAX, BlockCursor, BlockPage, BlockView, BucketView, CLIENTS_MAX,
     CREDENTIALS_PAGE_MAX, CalledBucket, ClientPage, ClientView, Explanation, Finding, IssuedKey,
     KEYS_MAX, KeyPage, KeyView, LastMonth, LiftSubject, LiftTarget, Lifted, LookedUp,
-    NewAllowlistEntry, NewApiKey, OVERLAP_DEFAULT, OVERLAP_MAX, QUOTAS_PAGE_MAX, QuotaPage,
-    QuotaUsage, RESERVATIONS_LISTED_MAX, ReservationPage, ReservationView, ReservedLimit,
-    ResetLine, ResetSelector, SELECTORS_MAX, Score, ScoreView, Sought, SourceCredentials, Standing,
-    meaning,
+    LookupSubject, NewAllowlistEntry, NewApiKey, OVERLAP_DEFAULT, OVERLAP_MAX, QUOTAS_PAGE_MAX,
+    QuotaPage, QuotaUsage, RESERVATIONS_LISTED_MAX, ReservationPage, ReservationView,
+    ReservedLimit, ResetLine, ResetSelector, SELECTORS_MAX, Score, ScoreView, SourceCredentials,
+    Standing, meaning,
 };
 pub use ports::{
     Change, InstanceFailure, KeyChange, ModeChange, NoObserver, NoTenants, Observer, Operator,

@@ -4,7 +4,7 @@
 use axum::Json;
 use axum::extract::State;
 use palisade::engine::{
-    BlockView, BucketView, Finding, LookedUp, QuotaUsage, ScoreView, Sought, Standing,
+    BlockView, BucketView, Finding, LookedUp, LookupSubject, QuotaUsage, ScoreView, Standing,
 };
 use palisade::observe::audit::{Past, Whose};
 use palisade_core::Id;
@@ -98,7 +98,7 @@ impl SubjectStanding {
 
 /// A valid subject. A raw API key is kept only for the audit's digest of it.
 struct ValidSubject {
-    sought: Sought,
+    sought: LookupSubject,
     raw_key: Option<Id>,
 }
 
@@ -111,7 +111,7 @@ impl Subject {
             true => key.as_str().to_owned(),
             false => hash_api_key(key.as_str()),
         });
-        let sought = Sought {
+        let sought = LookupSubject {
             ip: fields.address("ip", self.ip),
             account: fields.id("account", self.account),
             username: fields.id("username", self.username),
@@ -120,7 +120,7 @@ impl Subject {
             client: fields.id("client", self.client),
             api_key: hash,
         };
-        if sought == Sought::default() {
+        if sought == LookupSubject::default() {
             fields.wrong("ip", "is required, or another field that names somebody");
         }
         if sought.username.is_some() && sought.ip.is_none() {

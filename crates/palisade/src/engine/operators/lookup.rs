@@ -23,7 +23,7 @@ pub const BUCKETS_READ_MAX: usize = 200;
 
 /// Subject to look up. Only its digests are used from here on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Sought {
+pub struct LookupSubject {
     /// An address; of IPv6, its /64.
     pub ip: Option<IpAddr>,
     /// An account of the guard, looked up as typed and as the proxy counts it. Together with an
@@ -86,7 +86,7 @@ pub struct BucketView {
     pub shadow: bool,
 }
 
-impl Sought {
+impl LookupSubject {
     fn subject(&self) -> LiftSubject {
         LiftSubject {
             account: self.account.clone(),
@@ -112,7 +112,7 @@ impl Engine {
     ///
     /// # Errors
     /// An error of the store.
-    pub async fn look_up(&self, sought: &Sought) -> Result<Standing, StoreError> {
+    pub async fn look_up(&self, sought: &LookupSubject) -> Result<Standing, StoreError> {
         let (blocks, scores) = self.records_seen(&sought.subject()).await?;
         let policy = self.policy.load_full();
         let tenant = sought.org.as_ref().map(Id::as_str);
@@ -161,7 +161,7 @@ impl Engine {
             .await
     }
 
-    fn is_allowlisted(&self, sought: &Sought) -> bool {
+    fn is_allowlisted(&self, sought: &LookupSubject) -> bool {
         if sought.ip.is_none() && sought.user.is_none() {
             return false;
         }

@@ -31,7 +31,7 @@ pub use credentials::{
 pub use explain::{Explanation, Finding, meaning};
 pub use explain_call::CalledBucket;
 pub use lift::{LiftSubject, LiftTarget, Lifted, Score};
-pub use lookup::{BUCKETS_READ_MAX, BucketView, Sought, Standing};
+pub use lookup::{BUCKETS_READ_MAX, BucketView, LookupSubject, Standing};
 pub use overage::LastMonth;
 pub use quotas::{QUOTAS_PAGE_MAX, QuotaPage, QuotaUsage};
 pub(super) use registries::Registries;
