@@ -53,7 +53,7 @@ pub use operators::{
     Admin, AdminError, AllowlistEntry, AllowlistError, AllowlistKind, BLOCKS_LISTED_MAX,
     BUCKETS_READ_MAX, BlockCursor, BlockPage, BlockView, BucketView, CLIENTS_MAX,
     CREDENTIALS_PAGE_MAX, CalledBucket, ClientPage, ClientView, Explanation, Finding, IssuedKey,
-    KEYS_MAX, KeyPage, KeyView, LastMonth, LiftSubject, LiftTarget, Lifted, LookedUp,
+    KEYS_MAX, KeyPage, KeyView, LastMonth, LiftSubject, LiftSummary, LiftTarget, LookedUp,
     LookupSubject, NewAllowlistEntry, NewApiKey, OVERLAP_DEFAULT, OVERLAP_MAX, QUOTAS_PAGE_MAX,
     QuotaPage, QuotaUsage, RESERVATIONS_LISTED_MAX, ReservationPage, ReservationView,
     ReservedLimit, ResetLine, ResetSelector, SELECTORS_MAX, Score, ScoreView, SourceCredentials,

@@ -30,7 +30,7 @@ pub use credentials::{
 };
 pub use explain::{Explanation, Finding, meaning};
 pub use explain_call::CalledBucket;
-pub use lift::{LiftSubject, LiftTarget, Lifted, Score};
+pub use lift::{LiftSubject, LiftSummary, LiftTarget, Score};
 pub use lookup::{BUCKETS_READ_MAX, BucketView, LookupSubject, Standing};
 pub use overage::LastMonth;
 pub use quotas::{QUOTAS_PAGE_MAX, QuotaPage, QuotaUsage};
@@ -132,7 +132,7 @@ impl Admin<'_> {
     ///
     /// # Errors
     /// No active block, or an error of the store.
-    pub async fn lift(&self, target: &LiftTarget, reason: &str) -> Result<Lifted, AdminError> {
+    pub async fn lift(&self, target: &LiftTarget, reason: &str) -> Result<LiftSummary, AdminError> {
         let lifted = self.engine.lift(target).await?;
         if let Some(candidate) = self.engine.beside() {
             candidate.lift(target).await;
@@ -151,7 +151,7 @@ impl Admin<'_> {
         subject: &LiftSubject,
         score: Score,
         reason: &str,
-    ) -> Result<Lifted, AdminError> {
+    ) -> Result<LiftSummary, AdminError> {
         if subject.username.is_some() && subject.ip.is_none() {
             return Err(AdminError::Invalid {
                 field: "ip",
@@ -174,11 +174,11 @@ impl Admin<'_> {
 
     fn lifted(
         &self,
-        lifted: Lifted,
+        lifted: LiftSummary,
         id: &str,
         score: Score,
         reason: &str,
-    ) -> Result<Lifted, AdminError> {
+    ) -> Result<LiftSummary, AdminError> {
         let has_changed = lifted.blocks > 0 || (score == Score::Forget && lifted.records > 0);
         if !has_changed {
             return Err(AdminError::NotFound("block"));
