@@ -8,7 +8,9 @@ use arc_swap::ArcSwap;
 use http::request::Parts;
 use palisade::Engine;
 use palisade::engine::{Observer, RequestAnswer};
-use palisade::extract::{Arrived, EdgeConfig, EdgeRequest, ExtractError, RefusedRequest, identify};
+use palisade::extract::{
+    ArrivedRequest, EdgeConfig, EdgeRequest, ExtractError, RefusedRequest, identify,
+};
 use palisade_core::facts::Surface;
 use palisade_core::{Micros, PolicySet, RequestFacts};
 use palisade_policy::Outcomes;
@@ -58,7 +60,7 @@ impl<'a> Visit<'a> {
 
 /// The result of the checks that come before any costly work.
 pub(super) enum ArrivalCheck<'a> {
-    In(Box<Arrived<'a>>),
+    In(Box<ArrivedRequest<'a>>),
     Out(Box<RequestAnswer>),
 }
 
@@ -75,7 +77,7 @@ impl Enforcer {
     pub(super) async fn admit<'a>(
         &self,
         visit: Visit<'a>,
-        arrived: Result<Arrived<'a>, RefusedRequest>,
+        arrived: Result<ArrivedRequest<'a>, RefusedRequest>,
     ) -> Result<ArrivalCheck<'a>, Problem> {
         let mut arrived = match arrived {
             Ok(arrived) => arrived,
@@ -101,7 +103,7 @@ impl Enforcer {
     pub(super) async fn decide(
         &self,
         visit: Visit<'_>,
-        arrived: Box<Arrived<'_>>,
+        arrived: Box<ArrivedRequest<'_>>,
         body: Option<&[u8]>,
     ) -> Result<RequestDecision, Problem> {
         let ip = arrived.facts.ip;

@@ -26,7 +26,7 @@ pub struct RefusedRequest {
 
 /// A request whose identity is not known yet.
 #[derive(Clone)]
-pub struct Arrived<'a> {
+pub struct ArrivedRequest<'a> {
     /// Address, method, path, user agent and ids; no identity yet.
     pub facts: RequestFacts,
     /// The path to forward to the application, if the client wrote it in another way.
@@ -42,7 +42,7 @@ pub struct Arrived<'a> {
     pub(super) authorization: Authorization<'a>,
 }
 
-impl Arrived<'_> {
+impl ArrivedRequest<'_> {
     /// A request of which only the peer is known, to be filled by [`arrive_at`].
     #[inline]
     pub(crate) fn from_peer(peer: IpAddr) -> Self {
@@ -91,7 +91,7 @@ impl<'a> SentPath<'a> {
 }
 
 /// Reads a request that reached an enforcing surface itself, and that is forwarded with
-/// [`Arrived::forward_path`].
+/// [`ArrivedRequest::forward_path`].
 ///
 /// # Errors
 /// A field that is malformed, a path that applications read differently (I-PATH), or
@@ -100,8 +100,8 @@ pub fn arrive<'a>(
     config: &EdgeConfig,
     request: EdgeRequest<'a>,
     now: Micros,
-) -> Result<Arrived<'a>, RefusedRequest> {
-    let mut arrived = Arrived::from_peer(request.peer);
+) -> Result<ArrivedRequest<'a>, RefusedRequest> {
+    let mut arrived = ArrivedRequest::from_peer(request.peer);
     arrive_at(&mut arrived, Agent::Asked, config, request, now)?;
     Ok(arrived)
 }
@@ -119,7 +119,7 @@ pub(crate) enum Agent {
 /// Like [`arrive`], but in place and with a choice about the user agent. In place, because moving a
 /// large request costs more than most of the work here.
 pub(crate) fn arrive_at<'a>(
-    arrived: &mut Arrived<'a>,
+    arrived: &mut ArrivedRequest<'a>,
     agent: Agent,
     config: &EdgeConfig,
     request: EdgeRequest<'a>,
@@ -149,7 +149,7 @@ pub fn arrive_forward_auth<'a>(
     config: &EdgeConfig,
     request: EdgeRequest<'a>,
     now: Micros,
-) -> Result<Arrived<'a>, RefusedRequest> {
+) -> Result<ArrivedRequest<'a>, RefusedRequest> {
     if !config.trusted_proxies.contains(request.peer) {
         return Err(RefusedRequest {
             error: ExtractError::UntrustedForwarder,
@@ -171,13 +171,13 @@ pub fn arrive_forward_auth<'a>(
             as_written: true,
         })
     });
-    let mut arrived = Arrived::from_peer(request.peer);
+    let mut arrived = ArrivedRequest::from_peer(request.peer);
     read(&mut arrived, Agent::Asked, config, request, line, now)?;
     Ok(arrived)
 }
 
 fn read<'a>(
-    arrived: &mut Arrived<'a>,
+    arrived: &mut ArrivedRequest<'a>,
     agent: Agent,
     config: &EdgeConfig,
     request: EdgeRequest<'a>,
@@ -214,7 +214,7 @@ fn look_at<'a>(
     agent: Agent,
     config: &EdgeConfig,
     request: EdgeRequest<'a>,
-    arrived: &mut Arrived<'a>,
+    arrived: &mut ArrivedRequest<'a>,
     now: Micros,
 ) -> Result<(), FieldError> {
     let headers = request.headers;
@@ -311,7 +311,7 @@ impl<'a> Place<'a> {
     }
 
     /// Adds the client's address, and the method, host and path, to the facts.
-    fn tell(self, ip: IpAddr, arrived: &mut Arrived<'_>) {
+    fn tell(self, ip: IpAddr, arrived: &mut ArrivedRequest<'_>) {
         let facts = &mut arrived.facts;
         facts.ip = ip;
         facts.method = self.method;

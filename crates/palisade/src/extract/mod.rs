@@ -64,7 +64,7 @@ use path::{EncodedSlash, PathCase};
 pub use api_key::hash_api_key;
 #[cfg(feature = "tower")]
 pub(crate) use arrive::{Agent, arrive_at};
-pub use arrive::{Arrived, RefusedRequest, arrive, arrive_forward_auth};
+pub use arrive::{ArrivedRequest, RefusedRequest, arrive, arrive_forward_auth};
 pub use error::ExtractError;
 
 /// Longest method, in bytes.
@@ -225,7 +225,7 @@ pub fn extract_forward_auth(
 pub fn identify(
     config: &EdgeConfig,
     request: EdgeRequest<'_>,
-    mut arrived: Arrived<'_>,
+    mut arrived: ArrivedRequest<'_>,
     now: Micros,
 ) -> Result<Extracted, ExtractError> {
     let (token, roles) = complete(config, request, &mut arrived, now)?;
@@ -241,7 +241,7 @@ pub fn identify(
 pub(crate) fn complete(
     config: &EdgeConfig,
     request: EdgeRequest<'_>,
-    arrived: &mut Arrived<'_>,
+    arrived: &mut ArrivedRequest<'_>,
     now: Micros,
 ) -> Result<(TokenStatus, Vec<Id>), ExtractError> {
     let (token, roles) = authenticate(config, request, arrived, now)?;
@@ -264,7 +264,7 @@ pub(crate) fn complete(
 fn authenticate(
     config: &EdgeConfig,
     request: EdgeRequest<'_>,
-    arrived: &mut Arrived<'_>,
+    arrived: &mut ArrivedRequest<'_>,
     now: Micros,
 ) -> Result<(TokenStatus, Vec<Id>), FieldError> {
     if config.jwt.is_none() && config.identity_headers.is_none() {

@@ -21,8 +21,8 @@ use super::refusal::Refusal;
 use crate::engine::{Engine, RequestAnswer};
 use crate::extract::client_ip::client_ip;
 use crate::extract::{
-    Agent, Arrived, EdgeConfig, EdgeRequest, RefusedRequest, arrive, arrive_at, complete, identify,
-    request_id,
+    Agent, ArrivedRequest, EdgeConfig, EdgeRequest, RefusedRequest, arrive, arrive_at, complete,
+    identify, request_id,
 };
 use crate::limiter::Limiter;
 use crate::{SystemClock, answer};
@@ -484,7 +484,7 @@ impl<J: Judge> Gate<J> {
                 true => Agent::Asked,
                 false => Agent::NotAsked,
             };
-            let mut arrived = Arrived::from_peer(peer);
+            let mut arrived = ArrivedRequest::from_peer(peer);
             arrive_at(&mut arrived, agent, edge, request, now).ok()?;
             arrived.facts.layers = layers;
             if arrived.unknown_token {

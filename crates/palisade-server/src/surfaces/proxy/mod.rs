@@ -26,7 +26,7 @@ use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
 use palisade::engine::RequestAnswer;
 use palisade::extract::client_id::FORM_BYTES_MAX;
-use palisade::extract::{Arrived, arrive};
+use palisade::extract::{ArrivedRequest, arrive};
 use palisade_core::RequestFacts;
 use palisade_core::facts::Surface as Came;
 use palisade_policy::OutcomeRoute;
@@ -229,7 +229,7 @@ impl Proxy {
     /// Returns the route by which a request is a login, if it is one. Its body is then read.
     fn login_route(
         &self,
-        arrived: &mut Arrived<'_>,
+        arrived: &mut ArrivedRequest<'_>,
         parts: &Parts,
         body: &Incoming,
     ) -> Option<OutcomeRoute> {
@@ -249,7 +249,7 @@ impl Proxy {
         &self,
         hop: &Hop<'_>,
         parts: &Parts,
-        arrived: &Arrived<'_>,
+        arrived: &ArrivedRequest<'_>,
         route: Option<OutcomeRoute>,
         body: Incoming,
     ) -> Result<(Outgoing, Option<Login>), Problem> {
