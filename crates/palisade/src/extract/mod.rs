@@ -179,7 +179,7 @@ pub enum TokenStatus {
 
 /// Facts of a request, and values that the surface needs to answer it.
 #[derive(Clone, Debug)]
-pub struct Extracted {
+pub struct ExtractedRequest {
     /// The facts; `bot` is set here (I-BOT).
     pub facts: RequestFacts,
     /// The result of checking the bearer token.
@@ -191,7 +191,7 @@ pub struct Extracted {
 }
 
 /// Returns the facts of a request that reached an enforcing surface itself, and that is forwarded
-/// with [`Extracted::forward_path`].
+/// with [`ExtractedRequest::forward_path`].
 ///
 /// # Errors
 /// A field that is malformed, or a forwarding chain that cannot be read (I-XFF).
@@ -199,7 +199,7 @@ pub fn extract(
     config: &EdgeConfig,
     request: EdgeRequest<'_>,
     now: Micros,
-) -> Result<Extracted, ExtractError> {
+) -> Result<ExtractedRequest, ExtractError> {
     let arrived = arrive(config, request, now).map_err(|refused| refused.error)?;
     identify(config, request, arrived, now)
 }
@@ -213,7 +213,7 @@ pub fn extract_forward_auth(
     config: &EdgeConfig,
     request: EdgeRequest<'_>,
     now: Micros,
-) -> Result<Extracted, ExtractError> {
+) -> Result<ExtractedRequest, ExtractError> {
     let arrived = arrive_forward_auth(config, request, now).map_err(|refused| refused.error)?;
     identify(config, request, arrived, now)
 }
@@ -227,9 +227,9 @@ pub fn identify(
     request: EdgeRequest<'_>,
     mut arrived: ArrivedRequest<'_>,
     now: Micros,
-) -> Result<Extracted, ExtractError> {
+) -> Result<ExtractedRequest, ExtractError> {
     let (token, roles) = complete(config, request, &mut arrived, now)?;
-    Ok(Extracted {
+    Ok(ExtractedRequest {
         facts: arrived.facts,
         token,
         roles,
