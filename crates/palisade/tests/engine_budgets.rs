@@ -33,8 +33,8 @@ use palisade::core::budget::Costs;
 use palisade::core::time::{Clock, SECOND};
 use palisade::core::{PolicySet, RequestFacts};
 use palisade::engine::{
-    ExtendAnswer, HeldReservation, Hold, ModeChange, Observer, ReachedThreshold, ReserveAnswer,
-    Seen, Settlement,
+    DecisionEvent, ExtendAnswer, HeldReservation, Hold, ModeChange, Observer, ReachedThreshold,
+    ReserveAnswer, Settlement,
 };
 use palisade::store::Store;
 use palisade::{Engine, EngineConfig, VirtualClock};
@@ -47,7 +47,7 @@ use serde_json::Value;
 struct ToldThresholds(Mutex<Vec<(String, String, u64)>>);
 
 impl Observer for ToldThresholds {
-    fn decided(&self, _seen: &Seen<'_>) {}
+    fn decided(&self, _seen: &DecisionEvent<'_>) {}
     fn failure(&self, _change: &ModeChange<'_>) {}
     fn threshold(&self, reached: &ReachedThreshold) {
         let told = (reached.limit.to_string(), reached.share(), reached.used);

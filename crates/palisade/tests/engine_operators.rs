@@ -23,8 +23,8 @@ use palisade::core::policy::{
 use palisade::core::time::{HOUR, MINUTE, Micros, SECOND};
 use palisade::core::{Clock, Id, Keyring};
 use palisade::engine::{
-    AdminError, AllowlistKind, Change, ModeChange, NewAllowlistEntry, Observer, Operator,
-    OperatorChange, OverageSeen, ResetSelector, Seen,
+    AdminError, AllowlistKind, Change, DecisionEvent, ModeChange, NewAllowlistEntry, Observer,
+    Operator, OperatorChange, OverageSeen, ResetSelector,
 };
 use palisade::store::model::ModelStore;
 use palisade::{Engine, EngineConfig, VirtualClock};
@@ -35,7 +35,7 @@ use parking_lot::Mutex;
 struct Heard(Mutex<Vec<String>>);
 
 impl Observer for Heard {
-    fn decided(&self, _seen: &Seen<'_>) {}
+    fn decided(&self, _seen: &DecisionEvent<'_>) {}
     fn failure(&self, _change: &ModeChange<'_>) {}
     fn overage(&self, seen: &OverageSeen<'_>) {
         let month = seen.month.unwrap_or("begins");

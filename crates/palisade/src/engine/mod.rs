@@ -60,8 +60,8 @@ pub use operators::{
     Standing, meaning,
 };
 pub use ports::{
-    Change, InstanceFailure, KeyChange, ModeChange, NoObserver, NoTenants, Observer, Operator,
-    OperatorChange, OverageSeen, Seen, Subject, TenantSeen, TenantStats, Tenants,
+    Change, DecisionEvent, InstanceFailure, KeyChange, ModeChange, NoObserver, NoTenants, Observer,
+    Operator, OperatorChange, OverageSeen, Subject, TenantSeen, TenantStats, Tenants,
 };
 
 pub use reservations::{

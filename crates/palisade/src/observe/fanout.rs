@@ -16,8 +16,8 @@ use super::surges::Surges;
 use super::who::Who;
 use super::{Audit, DenialLog, Lookout, Metrics};
 use crate::engine::{
-    CandidateSeen, InstanceFailure, KeyedAnswer, ModeChange, Observer, OperatorChange, OverageSeen,
-    ReachedThreshold, Seen, TenantSeen,
+    CandidateSeen, DecisionEvent, InstanceFailure, KeyedAnswer, ModeChange, Observer,
+    OperatorChange, OverageSeen, ReachedThreshold, TenantSeen,
 };
 
 /// Metrics, log, audit and lookout of one process.
@@ -75,7 +75,7 @@ impl Fanout {
 }
 
 impl Observer for Fanout {
-    fn decided(&self, seen: &Seen<'_>) {
+    fn decided(&self, seen: &DecisionEvent<'_>) {
         self.metrics.decided(seen);
         self.log.span(seen);
         if let Some(lookout) = &self.lookout {

@@ -6,7 +6,7 @@ use palisade_core::guard::surge::FailureRate;
 use palisade_core::record::Flow;
 use parking_lot::Mutex;
 
-use crate::engine::{Seen, Subject};
+use crate::engine::{DecisionEvent, Subject};
 
 /// Failures of logins and one-time codes on this node.
 #[derive(Debug, Default)]
@@ -18,7 +18,7 @@ pub(super) struct Surges {
 impl Surges {
     /// Counts a decision. Returns the flow and its failures of the last minute, if this decision
     /// makes them a surge.
-    pub(super) fn saw(&self, seen: &Seen<'_>) -> Option<(Flow, u32)> {
+    pub(super) fn saw(&self, seen: &DecisionEvent<'_>) -> Option<(Flow, u32)> {
         let (flow, attempt) = outcome(seen)?;
         let rate = match flow {
             Flow::Otp => &self.otp,
@@ -32,7 +32,7 @@ impl Surges {
 
 /// Returns flow and outcome of a success or failure that the application reports for the first
 /// time.
-pub(super) fn outcome(seen: &Seen<'_>) -> Option<(Flow, Attempt)> {
+pub(super) fn outcome(seen: &DecisionEvent<'_>) -> Option<(Flow, Attempt)> {
     let Subject::Guard(op, _) = seen.subject else {
         return None;
     };

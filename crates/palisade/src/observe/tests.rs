@@ -255,12 +255,15 @@ async fn no_identifier_leaves_in_metrics_audit_or_log() {
         palisade_core::Rule::F_CLOSED,
         watched.clock_now(),
     );
-    watched.engine.observer().decided(&crate::engine::Seen {
-        subject: crate::engine::Subject::Guard(GuardOp::LoginCheck, &guard),
-        decision: &decision,
-        bypassed: None,
-        guard: None,
-    });
+    watched
+        .engine
+        .observer()
+        .decided(&crate::engine::DecisionEvent {
+            subject: crate::engine::Subject::Guard(GuardOp::LoginCheck, &guard),
+            decision: &decision,
+            bypassed: None,
+            guard: None,
+        });
 
     let events = watched.events();
     assert!(events.len() >= 12, "{events:?}");
@@ -309,7 +312,7 @@ async fn the_log_may_be_sampled_and_the_audit_never_is() {
         palisade_core::decision::ErrorCode::RateLimitExceeded,
     );
     for _ in 0..8 {
-        log.decided(&crate::engine::Seen {
+        log.decided(&crate::engine::DecisionEvent {
             subject: crate::engine::Subject::Request(&facts),
             decision: &decision,
             bypassed: None,

@@ -16,7 +16,7 @@ use palisade_core::rule::Rule;
 use palisade_core::time::Micros;
 
 use super::super::link::{Calls, For, NoAnswer};
-use super::super::{Engine, RequestAnswer, Seen, Subject};
+use super::super::{DecisionEvent, Engine, RequestAnswer, Subject};
 use super::turns::pairs_of;
 use super::{Guard, areas};
 use crate::deadline::until;
@@ -96,7 +96,7 @@ impl Engine {
         let began = self.begin_timing();
         let (mut answer, notes) = self.answer_command(op, facts).await?;
         self.end_timing(began);
-        self.observer().decided(&Seen {
+        self.observer().decided(&DecisionEvent {
             subject: Subject::Guard(op, facts),
             decision: &answer.decision,
             bypassed: None,

@@ -19,7 +19,7 @@ use palisade_store::Take;
 use tokio::time::Instant;
 
 use super::super::thresholds::warnings;
-use super::super::{CandidateAnswer, Engine, Seen, Subject};
+use super::super::{CandidateAnswer, DecisionEvent, Engine, Subject};
 use super::charge::Answered;
 use super::near::WithoutAnswer;
 
@@ -150,7 +150,7 @@ impl Engine {
             self.note_overage(&answer.policy, facts, decision);
         }
         self.note_thresholds(&answer.policy, decision, Some(Subject::Request(facts)));
-        self.link.observer().decided(&Seen {
+        self.link.observer().decided(&DecisionEvent {
             subject: Subject::Request(facts),
             decision,
             bypassed,

@@ -13,7 +13,7 @@ use palisade_core::policy::keep_guesses;
 use palisade_core::time::Micros;
 use palisade_store::Take;
 
-use super::super::{Engine, Seen, Subject};
+use super::super::{DecisionEvent, Engine, Subject};
 use super::Limits;
 use super::check::{Asked, RequestAnswer, class_of};
 
@@ -57,7 +57,7 @@ impl Engine {
             None if self.allowlisted(&facts).is_some() => return None,
             None => self.known_denial(asked).await?,
         };
-        self.link.observer().decided(&Seen {
+        self.link.observer().decided(&DecisionEvent {
             subject: Subject::Request(&facts),
             decision: &decision,
             bypassed: None,

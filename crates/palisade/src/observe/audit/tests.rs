@@ -17,8 +17,8 @@ use super::queue::{PushOutcome, Queue, WakeReason};
 use super::{Audit, AuditSettings, FileSink, Keeps, Priority, Sink};
 use crate::clock::VirtualClock;
 use crate::engine::{
-    AllowlistKind, Change, ModeChange, NewAllowlistEntry, Observer, Operator, OperatorChange,
-    Score, Seen, Subject,
+    AllowlistKind, Change, DecisionEvent, ModeChange, NewAllowlistEntry, Observer, Operator,
+    OperatorChange, Score, Subject,
 };
 use crate::observe::tests::{
     MemorySink, SECRET, WatchedEngine, assert_no_canary, canary, id, limit, parts,
@@ -181,7 +181,7 @@ async fn audit_writes_the_last_second_of_shed_load_without_being_asked() {
     let facts = canary("/auth");
     let unavailable = ErrorCode::ServiceUnavailable;
     let decision = Decision::refuse(Micros(1), Outcome::Deny, Rule::L_GLOBAL, unavailable);
-    audit.decided(&Seen {
+    audit.decided(&DecisionEvent {
         subject: Subject::Request(&facts),
         decision: &decision,
         bypassed: None,
@@ -273,7 +273,7 @@ fn audit_tells_lockouts_from_guard_blocks() {
         guard_decision(Rule::A_HARD, ErrorCode::AccountLocked),
         guard_decision(Rule::G_THRESHOLD, ErrorCode::RateLimitExceeded),
     ] {
-        audit.decided(&Seen {
+        audit.decided(&DecisionEvent {
             subject: Subject::Guard(GuardOp::LoginFailure, &facts),
             decision: &decision,
             bypassed: None,
@@ -309,7 +309,7 @@ fn m7_audit_names_guard_and_lockout_where_both_refuse() {
             retry_after: None,
         });
     }
-    audit.decided(&Seen {
+    audit.decided(&DecisionEvent {
         subject: Subject::Guard(GuardOp::LoginCheck, &facts),
         decision: &decision,
         bypassed: None,
@@ -487,7 +487,7 @@ fn audit_privilege_probing_is_the_tenth_401_or_403_within_ten_minutes() {
     let answered = |at: u64, error| {
         let rule = Rule::L_IP;
         let decision = Decision::refuse(Micros(at), Outcome::Deny, rule, error);
-        audit.decided(&Seen {
+        audit.decided(&DecisionEvent {
             subject: Subject::Request(&facts),
             decision: &decision,
             bypassed: None,
@@ -659,7 +659,7 @@ fn lines_in(path: &std::path::Path) -> Vec<String> {
 }
 
 fn refused(audit: &Audit, facts: &GuardFacts, decision: &Decision) {
-    audit.decided(&Seen {
+    audit.decided(&DecisionEvent {
         subject: Subject::Guard(GuardOp::LoginCheck, facts),
         decision,
         bypassed: None,
@@ -700,7 +700,7 @@ fn s10_floods_of_refusals_and_blocks_wash_nothing_away_that_operators_did() {
         let error = ErrorCode::RateLimitExceeded;
         let decision = Decision::refuse(at, Outcome::Deny, Rule::L_IP, error);
         for _ in 0..100 {
-            audit.decided(&Seen {
+            audit.decided(&DecisionEvent {
                 subject: Subject::Request(&facts),
                 decision: &decision,
                 bypassed: None,

@@ -37,7 +37,7 @@ use super::audit::AuditCounts;
 use super::classes::flow_name;
 use super::surges::outcome;
 use crate::engine::{
-    InstanceFailure, KeyedAnswer, ModeChange, Observer, ReachedThreshold, Seen, Subject,
+    DecisionEvent, InstanceFailure, KeyedAnswer, ModeChange, Observer, ReachedThreshold, Subject,
 };
 
 /// Most limits and shares whose thresholds are counted.
@@ -235,7 +235,7 @@ impl Metrics {
         self.bump(&names::GUARD_SURGES, &[flow_name(flow)], 1);
     }
 
-    fn count_outcome(&self, seen: &Seen<'_>) {
+    fn count_outcome(&self, seen: &DecisionEvent<'_>) {
         self.only_successes.saw(seen);
         if let Some((flow, attempt)) = outcome(seen) {
             let outcome = match attempt {
@@ -270,7 +270,7 @@ const fn said(answer: &KeyedAnswer) -> (&'static str, Mode) {
 }
 
 /// Returns the labels of a decision: the scope that decided, and its class.
-fn labels_of<'a>(seen: &Seen<'a>) -> (&'static str, &'a str) {
+fn labels_of<'a>(seen: &DecisionEvent<'a>) -> (&'static str, &'a str) {
     let decision = seen.decision;
     match seen.subject {
         Subject::Guard(op, _) => ("guard", flow_name(op.flow())),
@@ -307,7 +307,7 @@ impl Observer for Metrics {
         }
     }
 
-    fn decided(&self, seen: &Seen<'_>) {
+    fn decided(&self, seen: &DecisionEvent<'_>) {
         let decision = seen.decision;
         let (scope, class) = labels_of(seen);
         let place = self.cells.place(scope, class);

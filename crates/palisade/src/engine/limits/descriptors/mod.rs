@@ -21,7 +21,7 @@ use tokio::time::Instant;
 
 use super::super::link::NoAnswer;
 use super::super::thresholds::warnings;
-use super::super::{CandidateAnswer, Engine, Seen, Subject};
+use super::super::{CandidateAnswer, DecisionEvent, Engine, Subject};
 use super::charge::Answered;
 use counted::{Counted, Part};
 
@@ -74,7 +74,7 @@ impl Engine {
         let subject = Subject::Descriptors(facts, &answer.statuses);
         answer.decision.warnings = warnings(&answer.policy, &answer.decision.limits);
         self.note_thresholds(&answer.policy, &answer.decision, Some(subject));
-        self.link.observer().decided(&Seen {
+        self.link.observer().decided(&DecisionEvent {
             subject: Subject::Descriptors(facts, &answer.statuses),
             decision: &answer.decision,
             bypassed: None,
