@@ -14,7 +14,7 @@ use serde_json::json;
 use zeroize::Zeroizing;
 
 use super::manifest::{Manifest, write_private};
-use super::{NamedStore, Place, not_copied};
+use super::{NamedStore, StoreArgs, not_copied};
 
 /// Copies the embedded store, also while its server runs.
 ///
@@ -27,7 +27,7 @@ pub(crate) struct Backup {
     #[arg(value_name = "DIR")]
     to: PathBuf,
     #[command(flatten)]
-    place: Place,
+    place: StoreArgs,
     /// Leave the data directory's secret out: keep it elsewhere, the copy is of no use
     /// without it
     #[arg(long)]

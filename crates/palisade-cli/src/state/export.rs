@@ -16,7 +16,7 @@ use palisade_server::store::{PreparedStore, opening};
 use serde_json::json;
 
 use super::super::offline;
-use super::{NamedStore, Place, failed};
+use super::{NamedStore, StoreArgs, failed};
 
 /// Writes what a store keeps of people to a file that another store can take.
 ///
@@ -28,7 +28,7 @@ pub(crate) struct Export {
     /// File to write; it must not exist yet
     file: PathBuf,
     #[command(flatten)]
-    place: Place,
+    place: StoreArgs,
     /// Print JSON
     #[arg(long)]
     json: bool,

@@ -11,7 +11,7 @@ use serde_json::json;
 
 use super::super::offline;
 use super::export::words;
-use super::{NamedStore, Place, failed};
+use super::{NamedStore, StoreArgs, failed};
 
 /// Puts what `palisade export` wrote into another store.
 ///
@@ -25,7 +25,7 @@ pub(crate) struct ImportState {
     /// File of `palisade export`
     file: PathBuf,
     #[command(flatten)]
-    place: Place,
+    place: StoreArgs,
     /// Replace records and entries that the store has already
     #[arg(long)]
     replace: bool,

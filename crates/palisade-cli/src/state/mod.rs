@@ -33,7 +33,7 @@ const PATIENCE_MIN: Duration = Duration::from_secs(10);
 
 /// Which store.
 #[derive(Debug, Args)]
-struct Place {
+struct StoreArgs {
     /// Configuration file of the server
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -49,7 +49,7 @@ struct NamedStore {
     clock: Arc<dyn Clock>,
 }
 
-impl Place {
+impl StoreArgs {
     fn find(&self) -> Result<NamedStore, Failure> {
         let env = Env::from_process();
         let flags = Overrides::default().with("--store", "store.url", self.store.clone());

@@ -12,7 +12,7 @@ use serde_json::json;
 use zeroize::Zeroizing;
 
 use super::manifest::{Manifest, write_private};
-use super::{NamedStore, Place, not_copied};
+use super::{NamedStore, StoreArgs, not_copied};
 
 /// Puts a copy of `palisade backup` into the data directory of a server that is stopped.
 ///
@@ -24,7 +24,7 @@ pub(crate) struct Restore {
     #[arg(value_name = "DIR")]
     from: PathBuf,
     #[command(flatten)]
-    place: Place,
+    place: StoreArgs,
     /// Move what the data directory holds into a folder `before-TIME` in it first
     #[arg(long)]
     replace: bool,

@@ -14,7 +14,7 @@ use palisade_core::time::Clock;
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
-use super::activity::{Activity, Live, Patience, Verdict};
+use super::activity::{Activity, ConnectionVerdict, Live, Patience};
 use super::line::{Line, Stream};
 use super::slots::{Admission, Slots, Trust};
 use super::sockets::{Listener, RegisteredListener};
@@ -286,7 +286,10 @@ impl ListenerTls {
     async fn agree(&self, stream: TcpStream, activity: &Activity) -> Option<Stream> {
         let acceptor = self.tls.acceptor();
         let handshake = acceptor.accept(stream);
-        match activity.unless_told(Verdict::Close, handshake).await? {
+        match activity
+            .unless_told(ConnectionVerdict::Close, handshake)
+            .await?
+        {
             Ok(stream) => {
                 // The handshake used up the time for a head. The first head gets that time again.
                 activity.begin();

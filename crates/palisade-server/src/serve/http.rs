@@ -16,7 +16,7 @@ use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 
-use super::activity::{Activity, UnderWay, Verdict};
+use super::activity::{Activity, ConnectionVerdict, UnderWay};
 use super::interim::Early;
 use super::line::{Begins, Line};
 use super::stop::Stop;
@@ -103,7 +103,7 @@ impl<H: Handler> Protocol for H {
             stop,
         });
         // The HTTP version that the client begins with, if its first bytes arrive in time.
-        let begins = activity.unless_told(Verdict::Close, stream.begins());
+        let begins = activity.unless_told(ConnectionVerdict::Close, stream.begins());
         match begins.await.and_then(Result::ok) {
             Some(Begins::One) => {
                 let io = TokioIo::new(stream);
@@ -165,12 +165,12 @@ async fn drive<C: Future>(connection: C, activity: &Activity, close: impl Fn(Pin
                 return Poll::Ready(());
             }
             match activity.verdict(cx) {
-                Verdict::Close if !asked_to_close => {
+                ConnectionVerdict::Close if !asked_to_close => {
                     asked_to_close = true;
                     close(connection.as_mut());
                 }
-                Verdict::Stay | Verdict::Close => return Poll::Pending,
-                Verdict::End => return Poll::Ready(()),
+                ConnectionVerdict::Stay | ConnectionVerdict::Close => return Poll::Pending,
+                ConnectionVerdict::End => return Poll::Ready(()),
             }
         }
     })

@@ -54,7 +54,7 @@ use tenants::Policies;
 use workers::Workers;
 
 pub(crate) use accept::Bounds;
-pub(crate) use activity::{Activity, Patience, UnderWay, Verdict};
+pub(crate) use activity::{Activity, ConnectionVerdict, Patience, UnderWay};
 pub use data::{GivenSecrets, SECRET_FILE, Secrets, mark_backup, try_write};
 pub(crate) use http::{Client, EndlessStream, Handler, is_only_chunked};
 pub(crate) use interim::Early;
@@ -63,7 +63,7 @@ pub(crate) use log::LogLimit;
 pub use observers::audit_files_beside;
 pub(crate) use observers::audit_table;
 pub(crate) use stop::Stop;
-pub(crate) use surface::{On, Place, Protocol, Share, Surface};
+pub(crate) use surface::{On, Protocol, Share, Surface, SurfaceAddress};
 pub use tenants::Elsewhere;
 pub(crate) use tls::{Tls, TlsFiles};
 

@@ -12,7 +12,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 use super::line::Stream;
 use super::passed::{Open, PassedSocket, PassedSockets};
 use super::socket_file::{self, SocketFile};
-use super::surface::Place;
+use super::surface::SurfaceAddress;
 use crate::config::Address;
 use crate::failure::Failure;
 
@@ -78,11 +78,11 @@ impl RegisteredListener {
 
 /// Binds an address for this many workers, or takes the socket that was passed for it.
 pub(super) fn bind(
-    place: &Place,
+    place: &SurfaceAddress,
     count: usize,
     passed: &mut PassedSockets,
 ) -> Result<Bound, Failure> {
-    let Place { address, flag, .. } = place;
+    let SurfaceAddress { address, flag, .. } = place;
     let bound = match (passed.at(address), address) {
         (Some(passed), _) => share(passed, count),
         (None, Address::Network(address)) => bind_network(*address, count),
@@ -173,7 +173,7 @@ mod tests {
 
     #[test]
     fn workers_share_one_port_that_nobody_else_may_take() {
-        let at = |address| Place {
+        let at = |address| SurfaceAddress {
             name: "decision API",
             flag: "listen",
             scheme: "http",

@@ -158,7 +158,7 @@ mod tests {
     use std::sync::atomic::AtomicUsize;
 
     use super::super::stop;
-    use super::super::surface::Place;
+    use super::super::surface::SurfaceAddress;
     use super::*;
 
     /// A surface that counts the workers that began and ended to serve it.
@@ -170,8 +170,8 @@ mod tests {
     }
 
     impl Surface for CountingSurface {
-        fn place(&self) -> Place {
-            Place {
+        fn place(&self) -> SurfaceAddress {
+            SurfaceAddress {
                 name: "test",
                 flag: "test",
                 scheme: "test",

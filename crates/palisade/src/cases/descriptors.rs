@@ -9,7 +9,7 @@ use palisade_core::time::SECOND;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use crate::engine::{DescriptorAnswer, DescriptorStatus, Verdict};
+use crate::engine::{DescriptorAnswer, DescriptorStatus, DescriptorVerdict};
 
 /// A call as a line spells it.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -124,8 +124,10 @@ pub(super) fn add_statuses(answer: &DescriptorAnswer, to: &mut Map<String, Value
 
 fn status(found: &DescriptorStatus) -> Value {
     let code = match found.verdict {
-        Verdict::Admitted | Verdict::WouldDeny | Verdict::NotRefunded => "OK",
-        Verdict::Denied => "OVER_LIMIT",
+        DescriptorVerdict::Admitted
+        | DescriptorVerdict::WouldDeny
+        | DescriptorVerdict::NotRefunded => "OK",
+        DescriptorVerdict::Denied => "OVER_LIMIT",
     };
     let window = found.figure.map(|figure| window(figure.window));
     json!({
@@ -135,7 +137,7 @@ fn status(found: &DescriptorStatus) -> Value {
         "window": window,
         "remaining": found.remaining,
         "reset_seconds": found.reset_us.map(|us| us.div_ceil(SECOND)),
-        "shadow": found.verdict == Verdict::WouldDeny,
+        "shadow": found.verdict == DescriptorVerdict::WouldDeny,
     })
 }
 

@@ -45,8 +45,8 @@ pub use figures::Figures;
 pub use guard::GuardNotes;
 pub use health::{DependencyReport, HealthReport, PolicyReport};
 pub use limits::{
-    DescriptorAnswer, DescriptorStatus, Figure, KEYED_MAX, Keyed, KeyedAnswer, RefundOutcome,
-    RequestAnswer, Verdict,
+    DescriptorAnswer, DescriptorStatus, DescriptorVerdict, Figure, KEYED_MAX, Keyed, KeyedAnswer,
+    RefundOutcome, RequestAnswer,
 };
 pub(crate) use operators::attach_stored;
 pub use operators::{

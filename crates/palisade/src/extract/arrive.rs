@@ -203,7 +203,7 @@ fn read<'a>(
     // An error in the request line is returned only now, together with the client's address.
     let line = line.map_err(refused)?;
     let query = line.query;
-    let place = Place::of(config, request.policy, line).map_err(refused)?;
+    let place = RequestLine::of(config, request.policy, line).map_err(refused)?;
     place.tell(ip, arrived);
     arrived.query = query;
     look_at(agent, config, request, arrived, now).map_err(refused)
@@ -270,13 +270,13 @@ fn differs_by_case(
 }
 
 /// Method, host and path of a request line, in one spelling.
-struct Place<'a> {
+struct RequestLine<'a> {
     method: Cow<'static, str>,
     host: Option<Host>,
     path: NormalPath<'a>,
 }
 
-impl<'a> Place<'a> {
+impl<'a> RequestLine<'a> {
     fn of(config: &EdgeConfig, policy: &PolicySet, line: Line<'a>) -> Result<Self, FieldError> {
         let method = method_of(line.method)?;
         let path = line.path.normal(config.encoded_slash)?;

@@ -15,7 +15,7 @@ use subtle::ConstantTimeEq;
 
 use super::guesses::GuessLimit;
 use crate::config::Secret;
-use crate::surfaces::exchange::Place;
+use crate::surfaces::exchange::TokenPlace;
 use crate::surfaces::{CallerToken, Edge};
 
 /// The permissions of an operator.
@@ -187,7 +187,7 @@ impl Access {
         };
         // A token that cannot be guessed is accepted even if no guess is left.
         let is_limited = self.guesses.is_exhausted(peer) && !caller.is_strong();
-        if !is_limited && caller.admits(headers, Place::HeaderOrBearer) {
+        if !is_limited && caller.admits(headers, TokenPlace::HeaderOrBearer) {
             return Ok(());
         }
         if let Some(presented) = bearer(headers) {

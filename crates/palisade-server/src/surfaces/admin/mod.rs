@@ -45,7 +45,7 @@ use tower::ServiceExt;
 
 use crate::config::{self, Secret};
 use crate::failure::Failure;
-use crate::serve::{Client, Handler, On, Place as Address, Stop, Surface};
+use crate::serve::{Client, Handler, On, Stop, Surface, SurfaceAddress};
 use crate::surfaces::dashboard::Dashboard;
 use crate::surfaces::exchange::ids::RequestId;
 #[cfg(test)]
@@ -73,7 +73,7 @@ pub(super) fn surface(given: &SurfaceParts<'_>) -> Result<Box<dyn Surface>, Fail
         router: admin.router(given.stop.clone()),
         answer_timeout: given.config.server.request_timeout,
     });
-    let place = Address {
+    let place = SurfaceAddress {
         name: "admin",
         flag: FLAG,
         scheme: "http",

@@ -33,7 +33,7 @@ use palisade_policy::OutcomeRoute;
 use tokio::sync::RwLock;
 
 use crate::failure::Failure;
-use crate::serve::{Client, Early, Handler, On, Place, Surface, task};
+use crate::serve::{Client, Early, Handler, On, Surface, SurfaceAddress, task};
 use crate::surfaces::enforcer::{ArrivalCheck, Visit};
 use crate::surfaces::exchange::ids::RequestId;
 use crate::surfaces::exchange::problem::Problem;
@@ -57,7 +57,7 @@ pub(super) fn surface(given: &SurfaceParts<'_>) -> Result<Option<Box<dyn Surface
         return Ok(None);
     };
     let enforcer = Arc::clone(given.enforcer);
-    let place = Place {
+    let place = SurfaceAddress {
         name: "proxy",
         flag: "proxy",
         scheme: "http",

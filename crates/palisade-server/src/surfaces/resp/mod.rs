@@ -14,7 +14,7 @@ use palisade_core::time::SECOND;
 
 use super::SurfaceParts;
 use super::exchange::Callers;
-use crate::serve::{Line, LogLimit, On, Place, Protocol, Share, Surface};
+use crate::serve::{Line, LogLimit, On, Protocol, Share, Surface, SurfaceAddress};
 use session::Session;
 
 /// The flag that chooses the address.
@@ -50,7 +50,7 @@ pub(super) fn surface(given: &SurfaceParts<'_>) -> Option<Box<dyn Surface>> {
         connections: AtomicU64::new(0),
         pages: LogLimit::once_per(SECOND),
     });
-    let place = Place {
+    let place = SurfaceAddress {
         name: "RESP",
         flag: FLAG,
         scheme: "redis",

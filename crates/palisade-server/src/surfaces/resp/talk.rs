@@ -15,7 +15,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::Resp;
 use super::session::Session;
-use crate::serve::{Activity, Line, UnderWay, Verdict};
+use crate::serve::{Activity, ConnectionVerdict, Line, UnderWay};
 
 /// Bytes that are read at a time. A request may need more.
 const READ_BYTES: usize = 16 * 1024;
@@ -40,11 +40,14 @@ pub(super) async fn converse(resp: &Resp, session: Session, line: Line) {
         talk.input.reserve(READ_BYTES);
         let received = stream.read_buf(&mut talk.input);
         // Nothing received means that the client has closed its end.
-        let Some(Ok(1..)) = activity.unless_told(Verdict::Close, received).await else {
+        let Some(Ok(1..)) = activity
+            .unless_told(ConnectionVerdict::Close, received)
+            .await
+        else {
             return;
         };
         let answered = talk.answer(&mut stream, &activity);
-        let answered = activity.unless_told(Verdict::End, answered).await;
+        let answered = activity.unless_told(ConnectionVerdict::End, answered).await;
         if !matches!(answered, Some(Ok(()))) {
             return;
         }

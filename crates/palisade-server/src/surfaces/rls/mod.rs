@@ -16,14 +16,14 @@ use std::time::Duration;
 use http::{HeaderMap, Request, Response};
 use hyper::body::Incoming;
 use palisade::deadline::within;
-use palisade_policy::Place as WrittenAt;
+use palisade_policy::Place;
 use prost::Message;
 
 use super::SurfaceParts;
 use super::exchange::ids::RequestId;
-use super::exchange::{Callers, Place};
+use super::exchange::{Callers, TokenPlace};
 use crate::config;
-use crate::serve::{Client, Handler, On, Place as Address, Surface, trace};
+use crate::serve::{Client, Handler, On, Surface, SurfaceAddress, trace};
 use grpc::{Answer, Code, GrpcError, Messages};
 use health::Health;
 
@@ -48,7 +48,7 @@ struct RateLimits {
 
 /// Whether the service is needed: a limit has a domain, or an address was configured.
 pub(super) fn is_wanted(given: &SurfaceParts<'_>) -> bool {
-    let is_chosen = given.config.places.of_key("server.grpc") != WrittenAt::Nowhere;
+    let is_chosen = given.config.places.of_key("server.grpc") != Place::Nowhere;
     is_chosen || given.config.policy().domains().next().is_some()
 }
 
@@ -61,7 +61,7 @@ pub(super) fn surface(given: &SurfaceParts<'_>) -> Box<dyn Surface> {
         read_timeout: server.header_timeout,
         request_timeout: server.request_timeout,
     });
-    let address = Address {
+    let address = SurfaceAddress {
         name: "gRPC",
         flag: FLAG,
         scheme: "http",
@@ -147,7 +147,7 @@ impl RateLimits {
 
     /// Authenticates a caller by the same token as the decision API.
     fn admit(&self, headers: &HeaderMap) -> Result<(), GrpcError> {
-        let admitted = self.callers.admit(Place::HeaderOrBearer, headers);
+        let admitted = self.callers.admit(TokenPlace::HeaderOrBearer, headers);
         admitted.map_err(|_| {
             let message =
                 "send the caller token as `authorization: Bearer …`; web pages are not answered";

@@ -13,14 +13,14 @@ use palisade_store::{Commit, Take};
 
 use super::super::limits::both_names;
 use super::super::link::{Calls, NoAnswer};
-use super::command::{Command, CommittedCommand, GuardNotes, RETRIES_MAX, Unusable};
+use super::command::{CommittedCommand, GuardCommand, GuardNotes, RETRIES_MAX, Unusable};
 use super::login::seen_hard;
 use super::records::{CommandRecords, load, unreadable};
 
 const ACCOUNT: usize = 0;
 const NETWORK: usize = 1;
 
-impl Command<'_> {
+impl GuardCommand<'_> {
     pub(super) async fn hit(&self) -> Result<CommittedCommand, Unusable> {
         let Self {
             calls,

@@ -74,7 +74,7 @@ impl From<NoAnswer> for Unusable {
 }
 
 /// A guard command with everything it needs on its way to a decision.
-pub(super) struct Command<'e> {
+pub(super) struct GuardCommand<'e> {
     pub(super) calls: Calls<'e>,
     pub(super) policy: &'e PolicySet,
     pub(super) keyring: &'e Keyring,
@@ -166,7 +166,7 @@ impl Engine {
         signals: &Signals,
     ) -> (Decision, GuardNotes) {
         let flow = op.flow();
-        let command = Command {
+        let command = GuardCommand {
             calls: self.link.calls(For::Decision(Policy::from(flow))),
             policy,
             keyring: &self.keyring,
@@ -240,7 +240,7 @@ impl Engine {
 
 impl Guard {
     /// Runs a command. Waiting for its turn, loading and every retry share the request's time.
-    async fn run(&self, command: &Command<'_>) -> Result<CommittedCommand, Unusable> {
+    async fn run(&self, command: &GuardCommand<'_>) -> Result<CommittedCommand, Unusable> {
         let pairs = pairs_of(command.keys);
         let turn = self.turns.turn(&pairs);
         let Ok(mut turn) = until(command.calls.turn_ends(), pin!(turn)).await else {

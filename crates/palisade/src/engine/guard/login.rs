@@ -16,7 +16,7 @@ use palisade_core::time::Micros;
 use palisade_store::Commit;
 
 use super::super::link::{Calls, NoAnswer};
-use super::command::{Command, CommittedCommand, GuardNotes, RETRIES_MAX, SeenHard, Unusable};
+use super::command::{CommittedCommand, GuardCommand, GuardNotes, RETRIES_MAX, SeenHard, Unusable};
 use super::records::{CommandRecords, load, unreadable};
 use super::turns::{DatedRecords, Pairs, Turn};
 
@@ -31,7 +31,7 @@ struct Part {
     written: Vec<RecordWrite>,
 }
 
-impl Command<'_> {
+impl GuardCommand<'_> {
     pub(super) async fn attempt(
         &self,
         pairs: &Pairs,

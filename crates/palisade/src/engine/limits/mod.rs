@@ -38,7 +38,7 @@ use lease::{Leases, is_leasable};
 use receipts::Receipts;
 
 pub use check::RequestAnswer;
-pub use descriptors::{DescriptorAnswer, DescriptorStatus, Figure, Verdict};
+pub use descriptors::{DescriptorAnswer, DescriptorStatus, DescriptorVerdict, Figure};
 pub use keyed::{KEYED_MAX, Keyed, KeyedAnswer};
 pub use refund::RefundOutcome;
 pub(super) use reserved::{limit_named, readings_of};

@@ -49,7 +49,7 @@ const MODES: [Mode; 5] = [
 
 /// A position in the tables of counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct CellPosition {
     scope: usize,
     class: usize,
 }
@@ -127,25 +127,25 @@ pub(super) struct LabelCount<const N: usize> {
 }
 
 impl Cells {
-    pub(super) fn place(&self, scope: &str, class: &str) -> Place {
-        Place {
+    pub(super) fn place(&self, scope: &str, class: &str) -> CellPosition {
+        CellPosition {
             scope: SCOPES.iter().position(|s| *s == scope).unwrap_or(0),
             class: self.classes.number(class),
         }
     }
 
-    pub(super) fn count(&self, place: Place, outcome: Outcome, mode: Mode) {
+    pub(super) fn count(&self, place: CellPosition, outcome: Outcome, mode: Mode) {
         let outcome = position(&OUTCOMES, &outcome);
         let mode = position(&MODES, &mode);
         let index = (flat(place) * OUTCOMES.len() + outcome) * MODES.len() + mode;
         bump(&self.requests, index);
     }
 
-    pub(super) fn count_exceeded(&self, place: Place) {
+    pub(super) fn count_exceeded(&self, place: CellPosition) {
         bump(&self.exceeded, flat(place));
     }
 
-    pub(super) fn count_shadow(&self, place: Place) {
+    pub(super) fn count_shadow(&self, place: CellPosition) {
         bump(&self.shadow, flat(place));
     }
 
@@ -197,7 +197,7 @@ fn labels(place: usize, names: &[Arc<str>]) -> [String; 2] {
     [SCOPES[place / CLASSES].to_owned(), class.to_owned()]
 }
 
-const fn flat(place: Place) -> usize {
+const fn flat(place: CellPosition) -> usize {
     place.scope * CLASSES + place.class
 }
 

@@ -8,16 +8,16 @@ use arc_swap::ArcSwap;
 use palisade_core::policy::PolicySet;
 
 use super::cells::LabelCount;
-use crate::engine::{DescriptorStatus, Verdict};
+use crate::engine::{DescriptorStatus, DescriptorVerdict};
 
 /// Label of descriptors that no limit matches (R-DOMAIN).
 const NONE: &str = "none";
 
-const RESULTS: [(Verdict, &str); 4] = [
-    (Verdict::Admitted, "ok"),
-    (Verdict::Denied, "over_limit"),
-    (Verdict::WouldDeny, "shadow_over_limit"),
-    (Verdict::NotRefunded, "not_refunded"),
+const RESULTS: [(DescriptorVerdict, &str); 4] = [
+    (DescriptorVerdict::Admitted, "ok"),
+    (DescriptorVerdict::Denied, "over_limit"),
+    (DescriptorVerdict::WouldDeny, "shadow_over_limit"),
+    (DescriptorVerdict::NotRefunded, "not_refunded"),
 ];
 
 type Results = Arc<[AtomicU64; RESULTS.len()]>;

@@ -26,7 +26,7 @@ use super::charge::Answered;
 use counted::{Counted, Part};
 
 pub(super) use beside::Beside;
-pub use status::{DescriptorStatus, Figure, Verdict};
+pub use status::{DescriptorStatus, DescriptorVerdict, Figure};
 
 /// The answer to a call: one decision for all descriptors, and what was found about each.
 #[derive(Clone, Debug)]

@@ -11,7 +11,7 @@ use super::counted::{Counted, zero};
 
 /// What a limit says to one descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Verdict {
+pub enum DescriptorVerdict {
     /// It is admitted.
     Admitted,
     /// It is over the limit.
@@ -38,7 +38,7 @@ pub struct DescriptorStatus {
     /// The limit that answers it; `None` if none counts it.
     pub limit: Option<Arc<str>>,
     /// What it says.
-    pub verdict: Verdict,
+    pub verdict: DescriptorVerdict,
     /// What it allows; `None` where nothing is limited.
     pub figure: Option<Figure>,
     /// What is left; the largest number where nothing is limited. Where it was not read
@@ -57,7 +57,7 @@ impl DescriptorStatus {
     /// The same, denied whatever is left.
     fn denied(self) -> Self {
         Self {
-            verdict: Verdict::Denied,
+            verdict: DescriptorVerdict::Denied,
             remaining: 0,
             ..self
         }
@@ -66,7 +66,7 @@ impl DescriptorStatus {
     const fn uncounted() -> Self {
         Self {
             limit: None,
-            verdict: Verdict::Admitted,
+            verdict: DescriptorVerdict::Admitted,
             figure: None,
             remaining: 0,
             reset_us: None,
@@ -105,11 +105,11 @@ impl DescriptorStatus {
     }
 }
 
-const fn verdict(denies: bool, on_exceed: OnExceed) -> Verdict {
+const fn verdict(denies: bool, on_exceed: OnExceed) -> DescriptorVerdict {
     match (denies, on_exceed) {
-        (false, _) | (true, OnExceed::Count) => Verdict::Admitted,
-        (true, OnExceed::Deny) => Verdict::Denied,
-        (true, OnExceed::Report) => Verdict::WouldDeny,
+        (false, _) | (true, OnExceed::Count) => DescriptorVerdict::Admitted,
+        (true, OnExceed::Deny) => DescriptorVerdict::Denied,
+        (true, OnExceed::Report) => DescriptorVerdict::WouldDeny,
     }
 }
 
@@ -142,8 +142,8 @@ fn one(
             // Whether something given back would fit is no matter.
             of(&plan.refunds, &counted.refunds, position).map(|status| DescriptorStatus {
                 verdict: match counted.has_refunded {
-                    true => Verdict::Admitted,
-                    false => Verdict::NotRefunded,
+                    true => DescriptorVerdict::Admitted,
+                    false => DescriptorVerdict::NotRefunded,
                 },
                 ..status
             })
