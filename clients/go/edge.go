@@ -190,7 +190,8 @@ func see(r *http.Request, proxies trustedProxies, options EdgeOptions) (*Seen, e
 // router takes: it is refused, as Palisade refuses the slashes.
 func routed(url *url.URL, requestID string) (string, error) {
 	raw := strings.ToLower(url.RawPath)
-	ambiguous := strings.Contains(raw, "%2f") || strings.Contains(raw, "%5c")
+	// RawPath is empty where the path is escaped as Go itself escapes it, %5C for example.
+	ambiguous := strings.Contains(raw, "%2f") || strings.Contains(url.Path, "\\")
 	for _, segment := range strings.Split(url.Path, "/") {
 		ambiguous = ambiguous || segment == "." || segment == ".."
 	}

@@ -162,7 +162,7 @@ func TestTheRefusalIsPalisadesOwn(t *testing.T) {
 func TestNoSpellingOfAPathIsCountedAsAnother(t *testing.T) {
 	recorder := record(t, nil)
 	site := newSite(t, recorder.URL, ok)
-	for _, path := range []string{"/reports/a%2Fb", "/reports/a%5cb", "/reports/../b", "/reports/%2e%2e/b", "/./b"} {
+	for _, path := range []string{"/reports/a%2Fb", "/reports/a%5cb", "/reports/a%5Cb", "/reports/../b", "/reports/%2e%2e/b", "/./b"} {
 		response := site.get(t, path)
 		if body := bodyOf(t, response); response.StatusCode != 400 || body["field"] != "path" {
 			t.Errorf("%s: %d %v", path, response.StatusCode, body)

@@ -102,7 +102,7 @@ final class Edge
     {
         $decoded = rawurldecode($path);
         $segments = explode('/', $decoded);
-        $isAmbiguous = preg_match('/%2f|%5c/i', $path) === 1 || array_intersect(['.', '..'], $segments) !== [];
+        $isAmbiguous = preg_match('/%2f|%5c|\\\\/i', $path) === 1 || array_intersect(['.', '..'], $segments) !== [];
         if ($isAmbiguous || preg_match('//u', $decoded) !== 1) {
             $detail = '`path` must be UTF-8 without dot segments or escaped slashes';
             throw new BadInput($detail, 'path', Answer::badRequest($requestId, $detail, 'path'));

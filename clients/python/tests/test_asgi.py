@@ -57,7 +57,7 @@ class App:
         *,
         proxies: Sequence[str] = (),
         on_unavailable: OnUnavailable = "closed",
-        layers: Layers = "all",
+        layers: Layers | None = "all",
         deadline: float = 30,
     ) -> None:
         self.reached = 0
@@ -138,9 +138,27 @@ def test_no_spelling_of_a_path_is_counted_as_another(palisade: Server) -> None:
     with served(app.asgi) as site:
         for number in range(10):
             assert site.send("POST", spellings[number % len(spellings)]).status == 200
-        for spelling in [*spellings, "/auth%2Ftoken"]:
+        for spelling in spellings:
             assert site.send("POST", spelling).status == 429
     assert app.reached == 10
+
+
+@pytest.mark.parametrize("layers", ["all", None])
+@pytest.mark.parametrize(
+    "path",
+    ["/auth%2Ftoken", "/auth%5ctoken", "/auth/../free", "/auth/%2e%2E/free", "/./free", "/free/.."],
+)
+def test_a_path_that_routers_read_in_two_ways_is_refused(
+    palisade: Server, path: str, layers: Layers | None
+) -> None:
+    app = App(palisade.url, layers=layers)
+    with served(app.asgi) as site:
+        answered = site.send("POST", path)
+        assert (answered.status, answered.json()["field"]) == (400, "path")
+        assert answered.json()["request_id"] == answered.headers["X-Request-Id"]
+        for plain in ("/a.b/..c", "/%252e%252e/b", "/...", "/a%20b"):
+            assert site.send("GET", plain).status == 200
+    assert app.reached == 4
 
 
 @pytest.mark.parametrize("path", ["/a%00b", "/" + "x" * 9000, "/%ff%fe"])

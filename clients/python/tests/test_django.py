@@ -148,6 +148,29 @@ def test_ten_pass_and_the_eleventh_gets_the_decision(palisade: Server, front_of:
 
 
 @FRONTS
+@pytest.mark.parametrize("layers", ["all", None])
+def test_a_path_that_routers_read_in_two_ways_is_refused(
+    palisade: Server, front_of: Any, layers: str | None
+) -> None:
+    with configured(palisade.url, layers=layers), front_of() as site:
+        before = reached
+        for path in ("/auth%5ctoken", "/auth/../free", "/auth/%2e%2E/free", "/./free"):
+            answered = site.send("POST", path)
+            assert (answered.status, answered.json()["field"]) == (400, "path")
+        assert reached == before
+
+
+@FRONTS
+def test_an_escaped_slash_is_counted_as_the_slash_that_the_router_reads(
+    palisade: Server, front_of: Any
+) -> None:
+    with configured(palisade.url), front_of() as site:
+        for path in ["/auth/token", "/auth%2Ftoken"] * 5:
+            assert site.send("POST", path).status == 200
+        assert site.send("POST", "/auth/token").status == 429
+
+
+@FRONTS
 def test_l_layers_the_organisation_is_asked_after_authentication(
     tmp_path: Path, front_of: Any
 ) -> None:

@@ -82,6 +82,7 @@ export class Edge<Request> {
       return this.#seen(incoming, request);
     } catch (error) {
       if (error instanceof BadChain) return badRequest(newRequestId());
+      if (error instanceof BadInput) return error.answer;
       throw error;
     }
   }
@@ -96,16 +97,29 @@ export class Edge<Request> {
     const { peer, method, path, header } = incoming;
     const given = this.#proxies.trusts(peer) ? header("x-request-id") : undefined;
     const layers = this.#options.layers ?? "edge";
+    const requestId = given !== undefined && PLAIN_ID.test(given) ? given : newRequestId();
+    requireOneReading(path, requestId);
     return new Seen({
       ip: this.#proxies.client(peer, header("x-forwarded-for")),
       method,
       path,
       layers: layers === "none" ? "all" : layers,
       userAgent: header("user-agent"),
-      requestId: given !== undefined && PLAIN_ID.test(given) ? given : newRequestId(),
+      requestId,
       ...this.#options.facts?.(request),
     });
   }
+}
+
+/**
+ * Routers differ in how they read escaped slashes and dots as segments, so a path with them could
+ * be counted as another one than the router takes: it is refused, as Palisade refuses the slashes.
+ */
+function requireOneReading(path: string, requestId: string): void {
+  const segments = path.replace(/%2e/gi, ".").split("/");
+  if (!/%2f|%5c|\\/i.test(path) && !segments.includes(".") && !segments.includes("..")) return;
+  const detail = "`path` must not contain dot segments or escaped slashes";
+  throw new BadInput(detail, "path", badRequest(requestId, detail, "path"));
 }
 
 /**

@@ -206,6 +206,24 @@ for (const [name, front] of Object.entries(fronts)) {
     assert.equal(reached(), 10);
   });
 
+  test(`${name}: a path that routers read in two ways is refused`, async () => {
+    const { url } = await Server.start();
+    for (const layers of ["all", "none"] as const) {
+      const { port, reached } = await front({ url, layers });
+      const refused = ["/auth%2Ftoken", "/auth%5ctoken"];
+      // The others get a `Request`, whose URL has no dot segments any more.
+      if (["Express", "Fastify"].includes(name)) refused.push("/auth/../free", "/auth/%2e%2E/free", "/./free", "/free/..");
+      for (const path of refused) {
+        const { status, body } = await send(port, "GET", path);
+        assert.deepEqual([status, JSON.parse(body).field], [400, "path"], path);
+      }
+      assert.equal(reached(), 0);
+      for (const path of ["/a.b/..c", "/%252e%252e/b", "/...", "/a%20b"]) {
+        assert.equal((await send(port, "GET", path)).status, 200, path);
+      }
+    }
+  });
+
   test(`${name}: palisade away is answered as chosen`, async () => {
     const url = await freeUrl();
     const caps = new Caps({ perKey: 2, total: 100, windowMs: 60_000 });

@@ -1,17 +1,18 @@
 //! `palisade check`: checks a configuration and policy file.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
 use palisade::SystemClock;
 use palisade::store::Store;
+use palisade_core::policy::Limit;
 use palisade_core::time::{Clock, Micros};
-use palisade_policy::{ConfigError, Env, Overrides, Severity};
+use palisade_policy::{ConfigError, Env, Overrides, Place, Severity};
 use palisade_server::config::examined::Examination;
 use palisade_server::config::ready::Ready;
-use palisade_server::config::{Config, Draft};
+use palisade_server::config::{self, Config, Draft};
 use palisade_server::failure::{CommandStatus, Failure};
 use palisade_server::output;
 use palisade_server::store::PreparedStore;
@@ -36,6 +37,9 @@ pub(crate) struct Check {
     /// Take warnings for errors
     #[arg(long)]
     strict: bool,
+    /// The file that this one is to replace: also warn of limits that would forget what was used
+    #[arg(long, value_name = "FILE")]
+    against: Option<PathBuf>,
     /// Also ask the store and the policy source whether they answer
     #[arg(long)]
     connect: bool,
@@ -55,7 +59,10 @@ struct CheckResults {
 
 impl Check {
     pub(crate) fn run(self) -> Result<CommandStatus, Failure> {
-        let checked = offline::runtime()?.block_on(self.check());
+        let env = Env::from_process();
+        let before = self.against.as_deref().map(|path| load(path, &env));
+        let before = before.transpose()?;
+        let checked = offline::runtime()?.block_on(self.check(&env, before.as_ref()));
         let errors = checked.count(Severity::Error);
         let warnings = checked.count(Severity::Warning) + checked.risks.len();
         let is_refused = errors > 0 || (self.strict && warnings > 0);
@@ -71,9 +78,13 @@ impl Check {
         })
     }
 
-    async fn check(&self) -> CheckResults {
-        let env = Env::from_process();
-        let mut examined = Examination::of(Some(&self.file), &env, &Overrides::default()).await;
+    async fn check(&self, env: &Env, before: Option<&Config>) -> CheckResults {
+        let mut examined = Examination::of(Some(&self.file), env, &Overrides::default()).await;
+        if let Some((config, before)) = examined.config().zip(before) {
+            let forgotten = forgotten(config, before);
+            examined.found.extend(forgotten);
+            examined.found.sort();
+        }
         let ready = examined.ready.take().filter(|_| self.connect);
         let (unavailable, risks) = match ready.zip(examined.draft.as_ref()) {
             Some((ready, draft)) => connect(ready, draft).await,
@@ -163,6 +174,32 @@ impl CheckResults {
         let same = |error: &&ConfigError| error.severity == severity;
         self.examined.found.iter().filter(same).count()
     }
+}
+
+fn load(path: &Path, env: &Env) -> Result<Config, Failure> {
+    Ok(config::load(Some(path), env, &Overrides::default())?)
+}
+
+/// Warns of limits that start anew when `config` replaces `before`.
+fn forgotten(config: &Config, before: &Config) -> Vec<ConfigError> {
+    let limits = config.policy().limits_starting_anew(before.policy());
+    let warning = |(limit, key): (&Limit, &str)| {
+        let keys = [
+            format!("limit.{}.{key}", limit.name),
+            format!("limit.{}", limit.name),
+        ];
+        let places = keys.iter().map(|key| config.places.of_key(key));
+        let place = places.into_iter().find(|place| *place != Place::Nowhere);
+        ConfigError::warning(
+            place.unwrap_or(Place::Nowhere),
+            format!(
+                "`{}` starts anew: its `{key}` changes, and what was used is forgotten",
+                limit.name
+            ),
+            "add the new limit under another name, and remove the old one a window later",
+        )
+    };
+    limits.map(warning).collect()
 }
 
 fn summary(config: &Config) -> String {

@@ -307,6 +307,49 @@ fn beside_another_service_a_shadow_counts_what_it_would_refuse_and_refuses_nobod
     assert!(count.is_some_and(|line| line.ends_with(" 3")), "{count:?}");
 }
 
+/// The route of the page that looks before and charges when the answer has ended.
+fn charging_afterwards(config: &str) -> String {
+    let routes = "                      routes:\n";
+    assert!(config.contains(routes));
+    config.replacen(
+        routes,
+        &format!("{routes}{}", block("budgets.md", "yaml")),
+        1,
+    )
+}
+
+/// What a metric of Palisade says, 0 before it has said anything.
+fn metric(palisade: &Server, name: &str) -> u64 {
+    let metrics = palisade.admin_get("/metrics");
+    let text = metrics.text();
+    let line = text.lines().find(|line| line.starts_with(name));
+    let value = line.and_then(|line| line.rsplit_once(' ')?.1.parse().ok());
+    value.unwrap_or(0)
+}
+
+#[test]
+fn b_overdraft_what_an_answer_took_is_charged_when_it_has_ended() {
+    let application = Upstream::start();
+    let service = Service::new(&blocks("budgets.md", "toml")[1]);
+    let palisade = service.start(&[]);
+    let envoy = service.behind(&application, charging_afterwards);
+    let of = |user: &str, path: &str| {
+        let path = format!("/files/{path}");
+        envoy.get(&path, &[("x-user", user)]).status
+    };
+    // The application repeats the path: an answer of more than the limit allows in a minute.
+    let long = "x".repeat(6_000);
+    assert_eq!(of("ann", &long), 200);
+    let charged = "rate_limiter_descriptors_total{";
+    eventually("the first answer is charged", || {
+        metric(&palisade, charged) >= 2
+    });
+    assert_eq!(of("ann", &long), 200, "something is left");
+    eventually("nothing is left", || of("ann", "short") == 429);
+    assert!(metric(&palisade, "rate_limiter_overdraft_total{unit=\"bytes\"}") > 0);
+    assert_eq!(of("bob", "short"), 200, "a bucket of his own");
+}
+
 /// Microseconds of the clock that both processes share.
 fn now_us() -> u128 {
     SystemTime::now()

@@ -136,6 +136,46 @@ fn the_examples_of_budgets_do_what_the_page_says() {
 }
 
 #[test]
+fn b_overdraft_a_report_is_charged_even_if_it_is_refused() {
+    let server = Server::configured(&block("budgets.md", "toml"));
+    let mut client = server.connect();
+    let mut ask = |more: &str| {
+        let facts = r#""org":"acme","ip":"203.0.113.5","method":"POST","path":"/v1/chat""#;
+        let body = format!("{{{facts},{more}}}");
+        let reply = client.send("POST", "/v1/check", &[], body.as_bytes());
+        (reply.status, reply.json())
+    };
+    let left = |answer: &Value| -> u64 {
+        let limits = answer["limits"].as_array().unwrap();
+        let mut limits = limits.iter();
+        let tokens = limits.find(|one| one["name"] == "tokens-per-org");
+        tokens.unwrap()["remaining"].as_u64().unwrap()
+    };
+    let (status, allowed) = ask(r#""report":true,"costs":{"requests":60,"tokens":99000}"#);
+    assert_eq!((status, &allowed["decision"]), (200, &"allow".into()));
+    assert_eq!(left(&allowed), 1_000);
+    let (_, refused) = ask(r#""report":true,"costs":{"requests":1,"tokens":900}"#);
+    assert_eq!(refused["decision"], "deny", "{refused}");
+    assert_eq!(left(&refused), 100, "charged all the same");
+    let (_, unreported) = ask(r#""costs":{"requests":1,"tokens":50}"#);
+    assert_eq!(left(&unreported), 100, "{unreported}");
+    let (_, above) = ask(r#""report":true,"costs":{"tokens":500000}"#);
+    assert_eq!(above["decision"], "allow", "no error of L-COST: {above}");
+    let metrics = server.admin_get("/metrics");
+    let counted = "rate_limiter_overdraft_total{unit=\"tokens\"} 499900";
+    assert!(metrics.text().contains(counted), "{}", metrics.text());
+    let (status, wrong) = ask(r#""report":"s3cret""#);
+    assert_eq!(status, 400, "{wrong}");
+    assert!(!wrong.to_string().contains("s3cret"), "{wrong}");
+    let body = r#"{"ip":"203.0.113.5","method":"POST","path":"/","report":true}"#;
+    let reply = client.send("POST", "/v1/reserve", &[], body.as_bytes());
+    assert_eq!(
+        (reply.status, &reply.json()["field"]),
+        (400, &"report".into())
+    );
+}
+
+#[test]
 fn overage_and_probing_are_in_the_audit_as_the_page_shows() {
     let server = Server::configured(&block("metrics-and-audit.md", "toml"));
     assert!(shell(&server, &block("metrics-and-audit.md", "sh")).is_empty());

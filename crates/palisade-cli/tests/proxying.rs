@@ -14,6 +14,8 @@ mod certificates;
 mod common;
 #[path = "proxying/early.rs"]
 mod early;
+#[path = "common/h2_client.rs"]
+mod h2_client;
 #[path = "common/h2_upstream.rs"]
 mod h2_upstream;
 #[path = "proxying/instances.rs"]
@@ -22,6 +24,8 @@ mod instances;
 mod kept;
 #[path = "proxying/secure.rs"]
 mod secure;
+#[path = "proxying/slots.rs"]
+mod slots;
 #[path = "proxying/two.rs"]
 mod two;
 #[path = "common/upstream.rs"]

@@ -16,6 +16,7 @@ mod postgres_server;
 mod redis_server;
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Output;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -304,6 +305,45 @@ fn a_backup_brings_its_secret_unless_it_is_kept_elsewhere_and_is_refused_when_it
     let answer = check(&server);
     assert_eq!(answer["decision"], "hard_block", "{answer}");
     assert!(answer["retry_after"].as_u64().unwrap() <= blocked_for);
+}
+
+#[test]
+fn a_backup_goes_into_no_directory_that_others_may_enter_and_a_restore_warns_of_one() {
+    let home = stopped(Server::start());
+    let run = |args: &[&str]| {
+        let output = palisade().current_dir(home.path()).args(args).output();
+        let output = output.unwrap();
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        (output.status.code(), told)
+    };
+    let make = |name: &str, mode: u32| {
+        let path = home.path().join(name);
+        fs::create_dir(&path).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        path
+    };
+    for (name, mode) in [("world", 0o755), ("group", 0o750), ("enter", 0o701)] {
+        let path = make(name, mode);
+        let (code, told) = run(&["backup", name]);
+        assert_eq!(code, Some(2), "{name}: {told}");
+        assert!(
+            told.contains("others may enter `") && told.contains("chmod 700"),
+            "{told}"
+        );
+        assert!(fs::read_dir(path).unwrap().next().is_none(), "{name}");
+    }
+    make("own", 0o700);
+    assert_eq!(run(&["backup", "own"]), (Some(0), String::new()));
+
+    make("open", 0o755);
+    let (code, told) = run(&["restore", "own", "--store", "embedded:./open"]);
+    assert_eq!(code, Some(0), "{told}");
+    assert!(
+        told.contains("others may enter the data directory"),
+        "{told}"
+    );
+    let (code, told) = run(&["restore", "own", "--store", "embedded:./fresh"]);
+    assert_eq!((code, told.as_str()), (Some(0), ""));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -13,6 +13,8 @@ mod certificates;
 mod common;
 #[path = "common/upstream.rs"]
 mod upstream;
+#[path = "tls/webhook.rs"]
+mod webhook;
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};

@@ -148,6 +148,80 @@ rate = "10/min"
 }
 
 #[test]
+fn b_fair_b_warn_queues_and_thresholds_that_cannot_be() {
+    insta::assert_snapshot!(check(
+        r#"
+[[limit]]
+name = "no-wait"
+by = ["ip"]
+concurrency = 8
+hold = "30s"
+queue = 10
+
+[[limit]]
+name = "endless"
+by = ["ip"]
+concurrency = 8
+hold = "30s"
+queue = 10
+wait = "1min"
+
+[[limit]]
+name = "crowd"
+by = ["ip"]
+concurrency = 8
+hold = "30s"
+queue = 1001
+wait = "2s"
+
+[[limit]]
+name = "no-slots"
+by = ["ip"]
+rate = "10/min"
+queue = 10
+wait = "2s"
+
+[[limit]]
+name = "beyond"
+by = ["ip"]
+rate = "10/min"
+warn_at = [0.8, 1.2]
+
+[[limit]]
+name = "descending"
+by = ["ip"]
+rate = "10/min"
+warn_at = [1.0, 0.8]
+"#,
+        &[]
+    ));
+}
+
+#[test]
+fn b_fair_nobody_waits_longer_than_an_answer_may_take() {
+    let said = check(
+        r#"
+[server]
+request_timeout = "2s"
+
+[[limit]]
+name = "jobs"
+by = ["ip"]
+concurrency = 8
+hold = "30s"
+queue = 10
+wait = "2s"
+"#,
+        &[],
+    );
+    assert!(
+        said.contains("`server.request_timeout` is not longer than the `wait`"),
+        "{said}"
+    );
+    assert!(said.contains("`jobs`"), "{said}");
+}
+
+#[test]
 fn bad_toml() {
     insta::assert_snapshot!(check(
         "[server\nlisten = 127.0.0.1:8080\n\n[[limit]]\nname = login\nby = [\"ip\"\n",
@@ -422,6 +496,44 @@ fn l_durable_a_limit_over_a_long_time_that_a_restart_forgets_is_warned_of() {
         let said = said(accuracy, rate);
         assert!(!said.contains("at every restart"), "{said}");
     }
+}
+
+#[test]
+fn x10_a_limit_that_would_forget_what_was_used_is_warned_of() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, rate: &str, by: &str| {
+        let text = format!("[[limit]]\nname = \"few\"\nby = [\"{by}\"]\nrate = \"{rate}\"\n");
+        std::fs::write(folder.path().join(name), text).unwrap();
+    };
+    write("old.toml", "5/min", "ip");
+    let against = |args: &[&str]| {
+        let args = [&["--against", "old.toml"], args].concat();
+        check_in(folder.path(), &args, &[])
+    };
+    write("policy.toml", "9/min", "ip");
+    let kept = against(&["--strict"]);
+    assert!(kept.starts_with("exit 0\n"), "{kept}");
+    write("policy.toml", "5/h", "ip");
+    let warned = against(&[]);
+    let warning = "policy.toml:4:8: warning: `few` starts anew: its `rate` changes";
+    assert!(
+        warned.starts_with("exit 0\n") && warned.contains(warning),
+        "{warned}"
+    );
+    assert!(against(&["--strict"]).starts_with("exit 1\n"));
+    assert!(against(&["--json"]).contains("`few` starts anew"));
+    write("policy.toml", "5/min", "user");
+    let warned = against(&[]);
+    assert!(
+        warned.contains("policy.toml:3:6: warning: `few`"),
+        "{warned}"
+    );
+    std::fs::remove_file(folder.path().join("old.toml")).unwrap();
+    let missing = against(&[]);
+    assert!(
+        missing.starts_with("exit 2\n") && missing.contains("old.toml"),
+        "{missing}"
+    );
 }
 
 #[test]

@@ -172,7 +172,7 @@ struct JudgedCharge<'a> {
 
 impl JudgedCharge<'_> {
     fn denies(&self) -> bool {
-        self.reading.retry_at.is_some() && self.charge.on_exceed == OnExceed::Deny
+        self.reading.retry_at.is_some() && self.charge.on_exceed.denies()
     }
 
     /// Sorts denying buckets first, the longest wait foremost, and reporting ones last.

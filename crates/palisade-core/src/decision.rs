@@ -430,6 +430,8 @@ pub struct Decision {
     /// Names of the limits on requests in progress that apply but were not charged, because the
     /// request asked for no slot (B-SLOT).
     pub not_asked: Option<Box<[Arc<str>]>>,
+    /// Time spent in line for a slot, in milliseconds (B-FAIR).
+    pub waited_ms: Option<u32>,
     /// Limits that have reached a threshold (B-WARN).
     pub warnings: Option<Box<[ThresholdWarning]>>,
     /// API-key quota, if one applied.
@@ -513,6 +515,7 @@ impl Decision {
             lockout: None,
             receipt: None,
             not_asked: None,
+            waited_ms: None,
             warnings: None,
             quota: None,
             enforcement: Enforcement::Full,

@@ -257,6 +257,9 @@ pub struct RequestFacts {
     pub guess: bool,
     /// Whether the answer carries a receipt, by which the charge can be given back.
     pub receipt: bool,
+    /// Reports work that is done already: it is charged in full, below zero if need be, even if it
+    /// is refused (B-OVERDRAFT).
+    pub report: bool,
     /// Whether the surface marked the request as a bot's (I-BOT), in addition to the user agent's
     /// patterns.
     pub bot: bool,
@@ -294,6 +297,7 @@ impl RequestFacts {
             layers: Layers::All,
             guess: false,
             receipt: false,
+            report: false,
             bot: false,
             request_id: None,
             correlation_id: None,

@@ -14,6 +14,7 @@
 //! no two different inputs encode alike.
 
 mod namer;
+mod seal;
 mod sip;
 
 use std::fmt;
@@ -29,6 +30,7 @@ use zeroize::Zeroizing;
 use crate::hex;
 use crate::plan::BucketName;
 pub use namer::Namer;
+pub use seal::{SEAL_BYTES, Seal};
 use sip::Sip;
 
 /// Version of the encoding that HMAC digests are made of.

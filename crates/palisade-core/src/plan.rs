@@ -6,7 +6,7 @@ use arrayvec::ArrayVec;
 
 use crate::decision::ErrorCode;
 use crate::key::{Digest, SEGMENTS_MAX, Segment, SegmentKind};
-use crate::limit::BucketSpec;
+use crate::limit::{BucketSpec, Reading};
 use crate::policy::{Family, Limit, RouteMatch};
 use crate::rule::Rule;
 use crate::time::MINUTE;
@@ -24,6 +24,18 @@ pub enum OnExceed {
     Report,
     /// The charge is counted all the same and does not deny (paid overage).
     Count,
+    /// The request is denied only if nothing is left. Otherwise the whole cost is taken, below zero
+    /// if need be (B-OVERDRAFT).
+    Overdraft,
+}
+
+impl OnExceed {
+    /// Whether a bucket that cannot take the charge denies the request.
+    #[must_use]
+    #[inline]
+    pub const fn denies(self) -> bool {
+        matches!(self, Self::Deny | Self::Overdraft)
+    }
 }
 
 /// The name of a bucket under one secret.
@@ -79,6 +91,34 @@ impl<'p> Charge<'p> {
     pub const fn memo(&self) -> Digest {
         let figures = ((self.spec.limit() as u128) << 32) | self.spec.capacity() as u128;
         Digest(self.id.0.wrapping_add(figures))
+    }
+
+    /// Cost that must be left for the charge to be made: any at all, where a limit may be overdrawn.
+    #[must_use]
+    #[inline]
+    pub const fn required(&self) -> u32 {
+        match self.on_exceed {
+            OnExceed::Overdraft => 1,
+            OnExceed::Deny | OnExceed::Report | OnExceed::Count => self.cost,
+        }
+    }
+
+    /// Part of the cost that may be given back after a charge that left this reading. A token bucket
+    /// forgives what would take it below its deepest debt; of a charge that reached it only the part
+    /// that was certainly taken goes back (L-GIVE-BACK).
+    #[must_use]
+    pub fn returnable(&self, reading: &Reading) -> u32 {
+        match self.spec.deepest_debt() {
+            Some(debt) if reading.used >= u64::from(self.spec.capacity()) + debt => {
+                // Before an overdraft there was a token left, and it went with the whole debt.
+                let taken = match self.on_exceed {
+                    OnExceed::Overdraft => debt + 1,
+                    OnExceed::Deny | OnExceed::Report | OnExceed::Count => 0,
+                };
+                self.cost.min(u32::try_from(taken).unwrap_or(u32::MAX))
+            }
+            _ => self.cost,
+        }
     }
 
     /// True for windows of ten minutes and longer, which outlive an outage (F-CARRY).

@@ -10,7 +10,7 @@ use std::num::NonZeroU32;
 use arrayvec::ArrayVec;
 use siphasher::sip128::{Hasher128, SipHasher24};
 
-use crate::key::{Digest, Domain, Keyring, SEGMENTS_MAX, Segment, SegmentKind};
+use crate::key::{Digest, Domain, Keyring, SEGMENTS_MAX, Seal, Segment, SegmentKind};
 use crate::limit::{Algorithm, BucketSpec, Window};
 use crate::plan::{Charge, OnExceed};
 use crate::policy::{Dimension, Family, Limit, LimitDef};
@@ -27,9 +27,6 @@ const CLASS_BYTES_MAX: usize = 64;
 
 /// First byte of a receipt: the version of its encoding.
 const VERSION: u8 = 1;
-
-/// Length of the seal, in bytes.
-pub(crate) const SEAL_BYTES: usize = 16;
 
 /// Shortest time for which a refund is remembered (18 minutes): a store may start short windows
 /// empty after a crash.
@@ -168,8 +165,8 @@ impl Receipt {
         for line in &self.lines {
             write_line(&mut out, line, &mut known);
         }
-        let seal = seal_of(keyring, &out).current;
-        out.extend_from_slice(&seal.0.to_be_bytes());
+        let seal = seal_of(keyring, &out);
+        out.extend_from_slice(&seal.to_bytes());
         (out.len() <= RECEIPT_BYTES_MAX).then_some(out)
     }
 
@@ -179,13 +176,10 @@ impl Receipt {
     /// It was not sealed with one of the keyring's secrets, or was changed.
     pub fn open(keyring: &Keyring, bytes: &[u8]) -> Result<Self, ReceiptError> {
         let (said, seal) = bytes
-            .split_last_chunk::<SEAL_BYTES>()
+            .split_last_chunk()
             .filter(|_| bytes.len() <= RECEIPT_BYTES_MAX)
             .ok_or(ReceiptError)?;
-        let seal = Digest(u128::from_be_bytes(*seal));
-        let ours = seal_of(keyring, said);
-        // During a rotation, the previous secret may have sealed it.
-        if ours.current != seal && ours.previous != Some(seal) {
+        if !seal_of(keyring, said).is(seal) {
             return Err(ReceiptError);
         }
         let mut reader = Reader(said);
@@ -221,8 +215,8 @@ impl Receipt {
     }
 }
 
-pub(crate) fn seal_of(keyring: &Keyring, said: &[u8]) -> crate::key::DigestPair {
-    keyring.hmac(Domain::Receipt, &[said])
+pub(crate) fn seal_of(keyring: &Keyring, said: &[u8]) -> Seal {
+    keyring.seal(Domain::Receipt, &[said])
 }
 
 /// Appends a number, seven bits per byte, the lowest first.
@@ -472,8 +466,8 @@ mod tests {
         #[test]
         fn l_give_back_no_sealed_bytes_panic(said in proptest::collection::vec(any::<u8>(), 0..300)) {
             let mut bytes = said;
-            let seal = seal_of(&ring(1), &bytes).current;
-            bytes.extend_from_slice(&seal.0.to_be_bytes());
+            let seal = seal_of(&ring(1), &bytes);
+            bytes.extend_from_slice(&seal.to_bytes());
             let _ = Receipt::open(&ring(1), &bytes);
         }
     }

@@ -41,7 +41,7 @@ const OPEN: &str = "descriptor = [{ key = \"path\", value = \"/api/*\" }, { key 
 fn r_value_an_open_value_counts_each_of_its_own_unless_it_is_shared() {
     let own = limit(&format!("{OPEN}rate = \"5/s\""));
     let descriptor = |key: &str| Dimension::Descriptor(key.into());
-    assert_eq!(own.by, [descriptor("path"), descriptor("ip")]);
+    assert_eq!(*own.by, [descriptor("path"), descriptor("ip")]);
     let rule = own.descriptor.unwrap();
     assert_eq!(rule.entries[0].value, ValueMatch::Prefix("/api/".into()));
     assert_eq!(rule.entries[1].value, ValueMatch::Any);
@@ -73,6 +73,55 @@ fn r_shadow_r_atomic_r_meta_the_whole_service_has_switches() {
     assert!(on.shadow && on.count_denied && on.metadata && on.refunds);
     let one = limit(&format!("{OPEN}rate = \"5/s\"\nshadow = true"));
     assert_eq!(one.on_exceed, OnExceed::Report);
+}
+
+#[test]
+fn b_overdraft_a_limit_may_be_overdrawn() {
+    for (written, expected) in [
+        ("true", (OnExceed::Overdraft, false)),
+        ("\"always\"", (OnExceed::Overdraft, true)),
+        ("false", (OnExceed::Deny, false)),
+    ] {
+        let one = limit(&format!("{OPEN}rate = \"5/s\"\noverdraft = {written}"));
+        assert_eq!((one.on_exceed, one.charged_anyway), expected, "{written}");
+    }
+    // L-COST is about limits that refuse what does not fit.
+    let dear = format!("{OPEN}rate = \"5/s\"\ncost = 9");
+    assert!(errors(&dear).contains("is above the limit itself"));
+    assert_eq!(errors(&format!("{dear}\noverdraft = true")), "no error");
+}
+
+#[test]
+fn b_overdraft_says_where_it_cannot_be_and_repeats_no_value() {
+    let refused = errors(&format!("{OPEN}rate = \"5/s\"\noverdraft = \"s3cret\""));
+    let expected = "`limit.overdraft` must be `true`, `false` or `\"always\"`";
+    assert!(refused.contains(expected), "{refused}");
+    assert!(!refused.contains("s3cret"), "{refused}");
+    for (beside, expected) in [
+        (
+            "rate = \"5/s\"\nshadow = true",
+            "`limit.overdraft` and `shadow` exclude each other",
+        ),
+        (
+            "unlimited = true",
+            "`limit.overdraft` and `unlimited` exclude each other",
+        ),
+        (
+            "rate = \"5/s\"\naccuracy = \"leased\"",
+            "`limit.accuracy` must not be `leased` beside `overdraft`",
+        ),
+    ] {
+        let refused = errors(&format!("{OPEN}{beside}\noverdraft = true"));
+        assert!(refused.contains(expected), "{refused}");
+    }
+    for beside in [
+        "by = []\nrate = \"5/s\"\nthrottle = true",
+        "by = [\"ip\"]\nconcurrency = 5\nhold = \"5s\"",
+    ] {
+        let text = format!("[[limit]]\nname = \"a\"\noverdraft = \"always\"\n{beside}\n");
+        let refused = read(&text).unwrap_err();
+        assert!(refused.contains("`limit.overdraft` and `"), "{refused}");
+    }
 }
 
 #[test]

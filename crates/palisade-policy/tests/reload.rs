@@ -185,3 +185,57 @@ async fn a_change_outside_the_watched_folder_is_noticed_by_polling() {
     std::fs::write(&target, limit("6/min")).unwrap();
     until(&source, 6).await;
 }
+
+#[test]
+fn x10_a_limit_that_forgets_what_was_used_is_named_with_the_key_that_changed() {
+    let policy = |limit: &str| {
+        let classes = "[[class]]\nname = \"a\"\n[[class]]\nname = \"b\"\n";
+        let text =
+            format!("[policy]\ndefaults = false\n{classes}[[limit]]\nname = \"few\"\n{limit}\n");
+        let path = std::path::Path::new("test.toml");
+        let (env, flags) = (Env::default(), Overrides::default());
+        palisade_policy::load_text(path, &text, &env, &flags)
+            .unwrap()
+            .policy
+    };
+    let before = policy("by = [\"ip\"]\nrate = \"5/min\"");
+    let changed = |limit: &str| {
+        let after = policy(limit);
+        let mut found = after.limits_starting_anew(&before);
+        found
+            .next()
+            .map(|(limit, key)| (limit.name.to_string(), key))
+    };
+    for kept in [
+        "by = [\"ip\"]\nrate = \"9/min\"",
+        "by = [\"ip\"]\nrate = \"5/min\"\naccuracy = \"leased\"",
+        "by = [\"ip\"]\nrate = \"5/min\"\nalgorithm = \"token-bucket\"",
+        "by = [\"ip\"]\nrate = \"5/min\"\nclass = [\"a\", \"b\"]",
+    ] {
+        assert_eq!(changed(kept), None, "{kept}");
+    }
+    for (forgotten, key) in [
+        ("by = [\"ip\"]\nrate = \"5/h\"", "rate"),
+        ("by = [\"user\"]\nrate = \"5/min\"", "by"),
+        ("by = [\"ip\"]\nrate = \"5/min\"\nclass = \"a\"", "class"),
+        (
+            "by = [\"ip\"]\nrate = \"5/min\"\naccuracy = \"local\"",
+            "accuracy",
+        ),
+        (
+            "by = [\"ip\"]\nrate = \"5/min\"\nalgorithm = \"fixed-window\"",
+            "algorithm",
+        ),
+        ("by = [\"ip\"]\nrate = \"5/min\"\nunit = \"tokens\"", "unit"),
+        (
+            "by = [\"ip\"]\nconcurrency = 5\nhold = \"60s\"",
+            "concurrency",
+        ),
+    ] {
+        assert_eq!(
+            changed(forgotten),
+            Some(("few".to_owned(), key)),
+            "{forgotten}"
+        );
+    }
+}

@@ -10,3 +10,4 @@ pub mod output;
 pub mod serve;
 pub mod store;
 mod surfaces;
+mod webhook;

@@ -112,10 +112,14 @@ impl ChargeOutcome {
         let found = charges.iter().zip(&self.readings).enumerate();
         found
             .filter(|(_, found)| has_taken(*found))
-            .map(|(position, (charge, _))| TakenCharge {
-                charge: charge.clone(),
+            .map(|(position, (charge, reading))| TakenCharge {
+                charge: Charge {
+                    cost: charge.returnable(reading),
+                    ..charge.clone()
+                },
                 at: self.judged_at(position),
             })
+            .filter(|taken| taken.charge.cost > 0)
             .collect()
     }
 }

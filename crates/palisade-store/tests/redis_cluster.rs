@@ -413,6 +413,53 @@ async fn buckets_that_report_or_count_are_settled_over_slots_too() {
     assert_eq!(used(&store, &quiet[1]).await, 5, "taken back");
 }
 
+/// A debt is bounded, so that less may have been taken than the cost: only that is taken back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn b_overdraft_a_charge_below_zero_is_taken_back_over_slots() {
+    let cluster = RedisCluster::start();
+    let store = patient(&cluster.url());
+    let day = Window::Span(24 * HOUR);
+    let limits = TestLimits::new([
+        ("tokens", spec(Algorithm::TokenBucket, 100, day)),
+        ("log", spec(Algorithm::SlidingLog, 100, day)),
+        ("one", spec(Algorithm::FixedWindow, 1, day)),
+    ]);
+    let overdraft = |name, cost| Charge {
+        cost,
+        on_exceed: OnExceed::Overdraft,
+        ..spread(&limits, name, name)
+    };
+    let first = [
+        overdraft("tokens", 90),
+        overdraft("log", 90),
+        spread(&limits, "one", "strict"),
+    ];
+    assert!(store.charge(&first, Take::Consume).await.unwrap().admitted);
+    let mut deep = first.clone();
+    (deep[0].cost, deep[1].cost) = (1_000_000, 1_000_000);
+    assert!(!store.charge(&deep, Take::Consume).await.unwrap().admitted);
+    for charge in &first[..2] {
+        let name = &charge.limit.name;
+        assert_eq!(used(&store, charge).await, 90, "{name}: taken back");
+    }
+    assert!(
+        store
+            .charge(&deep[..2], Take::Consume)
+            .await
+            .unwrap()
+            .admitted
+    );
+    assert_eq!(used(&store, &first[0]).await, 200, "the rest is forgiven");
+    assert_eq!(used(&store, &first[1]).await, 1_000_090);
+    assert!(
+        !store
+            .charge(&first[..2], Take::Consume)
+            .await
+            .unwrap()
+            .admitted
+    );
+}
+
 /// The master of a token bucket stands still between a charge and its undo: what has drained
 /// meanwhile is not given back, because later callers may have used it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -17,6 +17,10 @@ mod bounds;
 mod concurrency;
 #[path = "engine_budgets/failures.rs"]
 mod failures;
+#[path = "engine_budgets/overdraft.rs"]
+mod overdraft;
+#[path = "engine_budgets/queue.rs"]
+mod queue;
 #[path = "engine_budgets/settling.rs"]
 mod settling;
 #[path = "engine_budgets/thresholds.rs"]

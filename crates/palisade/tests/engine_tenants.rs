@@ -36,8 +36,9 @@ impl Acme {
         let limit = NonZeroU32::new(per_minute).unwrap();
         let algorithm = Algorithm::default_for(per_minute);
         let spec = BucketSpec::new(algorithm, limit, Window::Span(MINUTE), None).unwrap();
-        let policy = TenantPolicy::new(1, [(Arc::from("org-burst"), spec)]);
-        *self.0.lock() = Some(Arc::new(policy));
+        let base = policy("", &Env::default());
+        let own = TenantPolicy::new(1, [(base.limit("org-burst").unwrap(), spec)]);
+        *self.0.lock() = Some(Arc::new(own));
     }
 }
 

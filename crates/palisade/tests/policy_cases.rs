@@ -36,7 +36,12 @@ async fn mismatches(path: &Path, policy: Option<&Path>) -> usize {
 }
 
 /// Folders with a policy of their own (Envoy's calls, and budgets), with their number of files.
-const WITH_POLICIES: [(&str, usize); 3] = [("rls", 10), ("rls/refunds", 1), ("budgets", 3)];
+const WITH_POLICIES: [(&str, usize); 4] = [
+    ("rls", 10),
+    ("rls/refunds", 1),
+    ("budgets", 3),
+    ("overdraft", 3),
+];
 
 /// Runs the cases of a folder. Returns the number of files, and how many answers differ.
 async fn differing(folder: &Path, policy: Option<&Path>) -> (usize, usize) {
@@ -165,6 +170,46 @@ async fn b_bound_reservations_on_the_embedded_store_are_those_of_the_plain_one()
     let folder = conformance().join("budgets");
     let (events, denied) = decided_alike(&reservations(), Some(&folder.join("policy.toml"))).await;
     assert!(events > 500 && denied > 50, "{denied} of {events}");
+}
+
+/// Reports, looks and reservations on limits that may be overdrawn, at random.
+fn overdrafts() -> String {
+    let mut seed = 7_u64;
+    let mut next = move |bound: u64| {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (seed >> 33) % bound
+    };
+    let (mut at, mut text) = (START, String::new());
+    for number in 0..3_000 {
+        at = at.plus(next(12_000_000));
+        let (when, of, org) = (at.to_rfc3339(), next(number / 2 + 1), next(3));
+        let facts = format!(r#""ip":"192.0.2.1","method":"POST","path":"/x","org":"o{org}""#);
+        let [tokens, bytes] = [next(900), next(900)].map(|one| one.saturating_sub(300));
+        let costs = format!(
+            r#""costs":{{"requests":{},"tokens":{tokens},"bytes":{bytes}}}"#,
+            next(2)
+        );
+        let line = match next(7) {
+            0 | 1 => format!(r#""op":"request",{facts},{costs}"#),
+            2 | 3 => format!(r#""op":"request","report":true,{facts},{costs}"#),
+            4 => format!(r#""op":"reserve","as":"r{of}",{facts},{costs}"#),
+            5 => format!(r#""op":"settle","of":"r{of}","costs":{{"tokens":{tokens}}}"#),
+            _ => format!(
+                r#""op":"rls","domain":"edge","descriptors":[{{"entries":[{{"key":"user","value":"u{org}"}}],"hits":{}}},[{{"key":"calls"}}]]"#,
+                tokens / 5
+            ),
+        };
+        text.push_str(&format!("{{\"at\":\"{when}\",{line}}}\n"));
+    }
+    text
+}
+
+/// The embedded store, whose answers are compared with the plain one's.
+#[tokio::test]
+async fn b_overdraft_reports_on_the_embedded_store_are_those_of_the_plain_one() {
+    let folder = conformance().join("overdraft");
+    let (events, denied) = decided_alike(&overdrafts(), Some(&folder.join("policy.toml"))).await;
+    assert!(events > 2_000 && denied > 300, "{denied} of {events}");
 }
 
 fn recordings(folder: &Path) -> Vec<String> {

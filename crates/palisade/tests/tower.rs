@@ -35,6 +35,8 @@ mod nodes_support;
 mod postgres_server;
 #[path = "../../palisade-store/tests/common/redis_server.rs"]
 mod redis_server;
+#[path = "tower/slots.rs"]
+mod slots;
 #[path = "tower/stores.rs"]
 mod stores;
 
@@ -109,7 +111,7 @@ where
     service.clone().oneshot(request).await.unwrap()
 }
 
-async fn text<A: http_body::Body<Error = Infallible>>(response: Response<A>) -> String {
+async fn text<A: http_body::Body<Error: std::fmt::Debug>>(response: Response<A>) -> String {
     let body = response.into_body().collect().await.unwrap().to_bytes();
     String::from_utf8(body.to_vec()).unwrap()
 }

@@ -70,6 +70,9 @@ class PalisadeMiddleware:
         except BadChain:
             await _refuse(bad_request(new_request_id()), scope, send)
             return
+        except BadInput as error:
+            await _refuse(error.answer, scope, send)
+            return
         refusal = await self._edge(request)
         if refusal is not None:
             await _refuse(refusal, scope, send)
@@ -118,6 +121,7 @@ class PalisadeMiddleware:
             ip=self._proxies.client(peer, chain),
             method=scope.get("method", "GET"),
             path=scope["path"],
+            raw_path=scope.get("raw_path") or b"",
             user_agent=first("user-agent"),
             request_id=first("x-request-id") if self._proxies.trusts(peer) else None,
         )

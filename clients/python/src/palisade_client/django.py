@@ -181,7 +181,9 @@ class EdgeMiddleware(_Middleware):
         facts = first_facts(
             ip=self._proxies.client(peer, [chain] if chain is not None else []),
             method=request.method or "GET",
+            # An escaped slash arrives as a slash, for Django's router too.
             path=request.path,
+            raw_path=b"",
             user_agent=meta.get("HTTP_USER_AGENT"),
             request_id=meta.get("HTTP_X_REQUEST_ID") if self._proxies.trusts(peer) else None,
         )

@@ -8,9 +8,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import quote
 
-from .answer import Answer, merged_headers
+from .answer import Answer, bad_request, merged_headers
+from .errors import BadInput
 from .facts import RequestFacts, header_text, new_request_id
 
+_ESCAPED_SLASH = re.compile(rb"%(2f|5c)", re.ASCII | re.IGNORECASE)
 _PLAIN_ID = re.compile(r"[A-Za-z0-9_.:/+=@~-]{1,128}", re.ASCII)
 
 
@@ -63,18 +65,37 @@ class Seen:
 
 
 def first_facts(
-    *, ip: str, method: str, path: str, user_agent: str | None, request_id: str | None
+    *,
+    ip: str,
+    method: str,
+    path: str,
+    raw_path: bytes,
+    user_agent: str | None,
+    request_id: str | None,
 ) -> RequestFacts:
     """The facts of a request as the application will see it: `path` is the decoded one,
-    so that no spelling of it is counted as another path."""
+    so that no spelling of it is counted as another path. `raw_path` is the one that was
+    sent, empty where the server does not tell."""
     plain = request_id is not None and _PLAIN_ID.fullmatch(request_id)
+    id_ = request_id if plain and request_id else new_request_id()
     return RequestFacts(
         ip=ip,
         method=method,
-        path=quote(path, safe="/:@!$&'()*+,;=~-._") or "/",
+        path=_routed(path, raw_path, id_),
         user_agent=header_text(user_agent),
-        request_id=request_id if plain and request_id else new_request_id(),
+        request_id=id_,
     )
+
+
+def _routed(path: str, raw_path: bytes, request_id: str) -> str:
+    """The path in the one spelling that is counted. Routers differ in how they read escaped
+    slashes and dots as segments, so a path with them could be counted as another one than
+    the router takes: it is refused, as Palisade refuses the slashes."""
+    dots = not {".", ".."}.isdisjoint(path.split("/"))
+    if dots or "\\" in path or _ESCAPED_SLASH.search(raw_path):
+        detail = "`path` must not contain dot segments or escaped slashes"
+        raise BadInput(detail, "path", bad_request(request_id, detail, "path"))
+    return quote(path, safe="/:@!$&'()*+,;=~-._") or "/"
 
 
 MoreFacts = Callable[[Any], Mapping[str, Any]]

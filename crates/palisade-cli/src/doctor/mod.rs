@@ -3,6 +3,7 @@
 
 mod figures;
 mod finding;
+mod form;
 mod here;
 mod login;
 mod running;

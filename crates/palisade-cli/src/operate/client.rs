@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use clap::Args;
 use http::uri::Authority;
-use http::{HeaderName, HeaderValue, Method, Request, StatusCode, Uri, header};
+use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, header};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::client::conn::http1;
 use hyper_rustls::HttpsConnectorBuilder;
@@ -129,15 +129,14 @@ impl Server {
         }
     }
 
-    /// Sends a request to another address, and returns the status of its answer; redirects are not
-    /// followed.
+    /// Sends a request to another address, and returns its answer; redirects are not followed.
     pub(in super::super) fn send_to(
         &self,
         method: Method,
         url: &str,
         headers: &[(HeaderName, String)],
         body: String,
-    ) -> Result<StatusCode, Failure> {
+    ) -> Result<Response<Bytes>, Failure> {
         let mut request = Request::builder().method(method).uri(url);
         for (name, value) in headers {
             request = request.header(name, value);
@@ -146,8 +145,7 @@ impl Server {
         let request = request.map_err(|_| {
             Failure::usage("the address cannot be asked", "write host:port, or a URL")
         })?;
-        let (status, _) = self.deliver(request, url)?;
-        Ok(status)
+        self.deliver(request, url)
     }
 
     fn call(
@@ -181,14 +179,15 @@ impl Server {
                 "`--admin` takes host:port; the token must be one line of plain text",
             )
         })?;
-        self.deliver(request, &format!("the admin API at {}", self.admin()))
+        let answer = self.deliver(request, &format!("the admin API at {}", self.admin()))?;
+        Ok((answer.status(), answer.into_body()))
     }
 
     fn deliver(
         &self,
         request: Request<Full<Bytes>>,
         whom: &str,
-    ) -> Result<(StatusCode, Bytes), Failure> {
+    ) -> Result<Response<Bytes>, Failure> {
         let tls = self.tls()?;
         let runtime = offline::runtime()?;
         runtime
@@ -231,7 +230,7 @@ impl Server {
 async fn send(
     tls: ClientConfig,
     request: Request<Full<Bytes>>,
-) -> Result<(StatusCode, Bytes), CallFailure> {
+) -> Result<Response<Bytes>, CallFailure> {
     let mut connector = HttpsConnectorBuilder::new()
         .with_tls_config(tls)
         .https_or_http()
@@ -241,19 +240,19 @@ async fn send(
     let (mut sender, connection) = http1::handshake(stream).await?;
     tokio::spawn(connection);
     let answer = sender.send_request(addressed(request)?).await?;
-    let status = answer.status();
-    let body = Limited::new(answer.into_body(), ANSWER_BYTES_MAX);
-    let bytes = body.collect().await?.to_bytes();
-    Ok((status, bytes))
+    let (parts, body) = answer.into_parts();
+    let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await?;
+    Ok(Response::from_parts(parts, body.to_bytes()))
 }
 
-/// Returns the request in origin form: the server in `Host`, the path as the target.
+/// Returns the request in origin form: the server in `Host` unless it says another one, the path as
+/// the target.
 fn addressed(mut request: Request<Full<Bytes>>) -> http::Result<Request<Full<Bytes>>> {
     let uri = std::mem::take(request.uri_mut()).into_parts();
     let host = uri.authority.as_ref().map_or("", Authority::as_str);
-    request
-        .headers_mut()
-        .insert(header::HOST, HeaderValue::from_str(host)?);
+    let host = HeaderValue::from_str(host)?;
+    let headers = request.headers_mut();
+    headers.entry(header::HOST).or_insert(host);
     *request.uri_mut() = uri.path_and_query.map(Uri::from).unwrap_or_default();
     Ok(request)
 }

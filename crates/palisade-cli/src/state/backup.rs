@@ -14,7 +14,7 @@ use serde_json::json;
 use zeroize::Zeroizing;
 
 use super::manifest::{Manifest, write_private};
-use super::{NamedStore, StoreArgs, not_copied};
+use super::{NamedStore, StoreArgs, is_open_to_others, not_copied};
 
 /// Copies the embedded store, also while its server runs.
 ///
@@ -23,7 +23,7 @@ use super::{NamedStore, StoreArgs, not_copied};
 /// unless the configuration names one.
 #[derive(Debug, Args)]
 pub(crate) struct Backup {
-    /// Directory to write to; created, or empty
+    /// Directory to write to; created, or empty and closed to other users
     #[arg(value_name = "DIR")]
     to: PathBuf,
     #[command(flatten)]
@@ -64,8 +64,8 @@ impl Backup {
         Ok(CommandStatus::Done)
     }
 
-    /// Makes sure that the directory exists and is empty. A new directory is readable by this user
-    /// only.
+    /// Makes sure that the directory exists, is empty, and is open to this user only, as a new one
+    /// is.
     fn prepare(&self) -> Result<(), Failure> {
         let made = DirBuilder::new()
             .recursive(true)
@@ -73,6 +73,13 @@ impl Backup {
             .create(&self.to);
         let is_empty = made.and_then(|()| Ok(std::fs::read_dir(&self.to)?.next().is_none()));
         match is_empty {
+            Ok(true) if is_open_to_others(&self.to) => Err(Failure::usage(
+                format!(
+                    "others may enter `{}`, and a copy is a secret",
+                    self.to.display()
+                ),
+                "`chmod 700` it, or name a directory that is not there yet",
+            )),
             Ok(true) => Ok(()),
             Ok(false) => Err(Failure::usage(
                 format!("`{}` is not empty", self.to.display()),

@@ -6,6 +6,7 @@ mod import;
 mod manifest;
 mod restore;
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -107,6 +108,11 @@ fn failed(error: &StateError) -> Failure {
         ),
         _ => Failure::usage(error.to_string(), "name a file of `palisade export`"),
     }
+}
+
+/// True if other users may enter a directory. One that cannot be looked at fails where it is used.
+fn is_open_to_others(directory: &Path) -> bool {
+    std::fs::metadata(directory).is_ok_and(|meta| meta.permissions().mode() & 0o077 != 0)
 }
 
 fn not_copied(error: &BackupError) -> Failure {

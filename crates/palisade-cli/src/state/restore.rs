@@ -12,7 +12,7 @@ use serde_json::json;
 use zeroize::Zeroizing;
 
 use super::manifest::{Manifest, write_private};
-use super::{NamedStore, StoreArgs, not_copied};
+use super::{NamedStore, StoreArgs, is_open_to_others, not_copied};
 
 /// Puts a copy of `palisade backup` into the data directory of a server that is stopped.
 ///
@@ -47,6 +47,12 @@ impl Restore {
         };
         self.restore_secret(&found, &manifest, data)?;
         let restored = backup::restore(&self.from, data).map_err(|error| not_copied(&error))?;
+        if is_open_to_others(data) {
+            let data = data.display();
+            output::error_line(&format!(
+                "warning: others may enter the data directory `{data}`\n  help: chmod 700 {data}"
+            ));
+        }
         if self.json {
             output::json(&json!({
                 "directory": data,

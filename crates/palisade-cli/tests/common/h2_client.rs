@@ -76,6 +76,12 @@ impl H2 {
         })
     }
 
+    /// Sends a GET, and does not wait for its answer.
+    pub(crate) fn begin(&self, path: &str) {
+        let asked = status(self.sender.clone(), request("GET", path));
+        self.runtime.spawn(asked);
+    }
+
     pub(crate) fn post(&self, path: &str) -> u16 {
         self.runtime
             .block_on(status(self.sender.clone(), request("POST", path)))

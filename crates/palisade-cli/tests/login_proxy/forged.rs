@@ -47,6 +47,31 @@ fn who_is_logged_in_makes_no_device_known_on_another_account() {
     }
 }
 
+/// PHP without a `php.ini` takes a cookie for the field of its name.
+#[test]
+fn s2_a_cookie_that_says_another_name_does_not_reach_the_application() {
+    let app = Scripted::answering(|asked| {
+        let status = match asked.head.contains("\ncookie: sid=1; theme=dark\n") {
+            true => 401,
+            false => 418,
+        };
+        Some(format!("HTTP/1.1 {status} X\r\nContent-Length: 0\r\n\r\n"))
+    });
+    let server = proxy(ROUTE, &app.url);
+    for (name, jar) in [
+        ("bob", "sid=1; email=ann; theme=dark"),
+        ("eve", "email=ann; sid=1; e%6Dail=ann; theme=dark"),
+    ] {
+        assert_eq!(
+            login(&server, MALLORY, jar, name, "guess").status,
+            401,
+            "{jar}"
+        );
+    }
+    let same = login(&server, MALLORY, "email=carol", "carol", "guess");
+    assert_eq!(same.status, 418, "it is passed on");
+}
+
 /// A visitor has cookies before logging in; a session begins with a new one.
 #[test]
 fn a_login_that_begins_a_session_makes_the_device_known_whatever_cookies_it_brings() {

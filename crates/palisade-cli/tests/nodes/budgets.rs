@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::{NODES, SECRET, nodes, policy};
-use crate::common::{Client, Options, Server};
+use crate::common::{Client, Options, Server, signal};
 use crate::postgres_server::PostgresServer;
 use crate::redis_server::{RedisCluster, RedisServer};
 
@@ -222,4 +222,182 @@ fn batched(client: &mut Client) {
         (reply.status, &reply.json()["field"]),
         (400, &json!("checks[0].costs"))
     );
+}
+
+/// Limits that may be overdrawn, in two slots of a cluster, and one that refuses.
+const OVERDRAWN: &str = r#"
+    [[limit]]
+    name = "bytes"
+    by = ["org"]
+    rate = "1000/h"
+    unit = "bytes"
+    overdraft = "always"
+    [[limit]]
+    name = "bytes-in-all"
+    by = []
+    rate = "1000/h"
+    algorithm = "fixed-window"
+    unit = "bytes"
+    overdraft = "always"
+    [[limit]]
+    name = "tokens"
+    by = ["org"]
+    rate = "200/h"
+    unit = "tokens"
+    [[limit]]
+    name = "few"
+    by = ["user"]
+    rate = "1/h"
+"#;
+
+fn decided(node: &Server, more: &Value) -> Value {
+    let mut asked = asking("reporter", 0);
+    for (name, value) in more.as_object().unwrap() {
+        asked[name] = value.clone();
+    }
+    let answer = post(&mut node.connect(), "/v1/check", &asked);
+    assert_eq!(answer["mode"], "normal", "{answer}");
+    answer["decision"].clone()
+}
+
+fn unused(node: &Server, unit: &str) -> Vec<u64> {
+    let mut asked = asking("looks", 1);
+    asked["costs"] = json!({ unit: 1 });
+    let found = post(&mut node.connect(), "/v1/peek", &asked);
+    let mut limits = found["limits"].as_array().unwrap().clone();
+    limits.sort_by_key(|one| one["name"].as_str().unwrap().to_owned());
+    let left = limits.iter().map(|one| one["remaining"].as_u64().unwrap());
+    left.collect()
+}
+
+/// Charged below zero by one node, in debt on the others, whichever refuses.
+fn overdrawn(nodes: &[Server]) {
+    let node = |number: usize| &nodes[number % nodes.len()];
+    let used = json!({"costs": {"requests": 1, "bytes": 100}});
+    assert_eq!(decided(node(0), &used), "allow");
+    assert_eq!(decided(node(1), &used), "deny", "one request an hour");
+    assert_eq!(unused(node(2), "bytes"), [800, 800], "charged all the same");
+    let report = json!({"costs": {"requests": 1, "tokens": 150}, "report": true});
+    assert_eq!(decided(node(2), &report), "deny");
+    assert_eq!(unused(node(0), "tokens"), [50]);
+    let dear = json!({"costs": {"bytes": 5_000}});
+    assert_eq!(decided(node(0), &dear), "allow", "something is left");
+    for number in 0..NODES {
+        let look = json!({"costs": {"bytes": 0}});
+        assert_eq!(decided(node(number), &look), "deny", "nothing is left");
+        assert_eq!(decided(node(number), &dear), "deny");
+        // Of a remembered denial only the bucket that denies is known.
+        let left = unused(node(number), "bytes");
+        assert!(left.iter().all(|left| *left == 0), "{left:?}");
+    }
+    let above = json!({"costs": {"tokens": 9_000}, "report": true});
+    assert_eq!(decided(node(1), &above), "allow", "no error of L-COST");
+    assert_eq!(unused(node(2), "tokens"), [0]);
+}
+
+#[test]
+fn b_overdraft_three_services_on_redis_share_a_debt() {
+    let server = RedisServer::start();
+    overdrawn(&nodes(&policy(&server.url(), OVERDRAWN)));
+}
+
+#[test]
+fn b_overdraft_three_services_on_a_redis_cluster_share_a_debt() {
+    let cluster = RedisCluster::start();
+    overdrawn(&nodes(&policy(&cluster.url(), OVERDRAWN)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn b_overdraft_three_services_on_postgres_share_a_debt() {
+    let server = PostgresServer::start(&[]).await;
+    let url = server.url().await;
+    let made = crate::common::palisade()
+        .args(["migrate", "--store", &url])
+        .output();
+    assert!(made.unwrap().status.success());
+    tokio::task::spawn_blocking(move || overdrawn(&nodes(&policy(&url, OVERDRAWN))))
+        .await
+        .unwrap();
+}
+
+#[test]
+fn b_overdraft_one_service_on_the_embedded_store_keeps_its_debt() {
+    let config = policy("embedded:./data", OVERDRAWN);
+    let options = Options {
+        config: Some(&config),
+        env: &[SECRET],
+        ..Options::default()
+    };
+    let only = Server::with(&options);
+    overdrawn(&[only]);
+}
+
+/// Longer than a service takes to start again on a busy machine.
+const LONG_HOLD: Duration = Duration::from_secs(12);
+
+/// A service that counts in its own directory, at which it may have died before.
+fn embedded(home: tempfile::TempDir) -> Server {
+    let places = "[[limit]]\nname = \"places\"\nby = [\"user\"]\nconcurrency = 2\nhold = \"12s\"\n";
+    let config = policy("embedded:./data", places);
+    let options = Options {
+        config: Some(&config),
+        env: &[SECRET],
+        ..Options::default()
+    };
+    Server::at(home, &options)
+}
+
+fn reserved(client: &mut Client) -> Value {
+    let mut asked = asking("holder", 0);
+    asked["costs"] = json!({"requests": 0});
+    post(client, "/v1/reserve", &asked)
+}
+
+#[test]
+fn b_crash_a_killed_service_keeps_the_places_of_the_living_and_frees_those_of_the_dead() {
+    let service = embedded(tempfile::tempdir().unwrap());
+    let mut client = service.connect();
+    let held: Vec<Value> = (0..2).map(|_| reserved(&mut client)).collect();
+    let since = Instant::now();
+    assert!(
+        held.iter().all(|one| one["decision"] == "allow"),
+        "{held:?}"
+    );
+    assert_eq!(reserved(&mut client)["decision"], "deny");
+    // L-DURABLE: what is older than 100 ms is on disk.
+    thread::sleep(Duration::from_millis(400));
+    signal(service.pid(), "KILL");
+    let (_, home) = service.wait();
+
+    let service = embedded(home);
+    let mut client = service.connect();
+    let refused = reserved(&mut client);
+    assert!(
+        since.elapsed() < LONG_HOLD,
+        "the machine was too slow to tell"
+    );
+    assert_eq!(refused["decision"], "deny", "both places are held");
+    let living = json!({"reservation": held[0]["reservation"], "hold": "12s"});
+    let extended = post(&mut client, "/v1/extend", &living);
+    assert_eq!(extended["decision"], "allow", "{extended}");
+    let freed = since + LONG_HOLD;
+    let again = loop {
+        let again = reserved(&mut client);
+        if again["decision"] == "allow" {
+            break again;
+        }
+        assert!(Instant::now() < freed + LONG_HOLD, "never freed");
+        thread::sleep(Duration::from_millis(100));
+    };
+    assert!(
+        Instant::now() >= freed,
+        "not before its hold has passed: {again}"
+    );
+    // The other holder's place is held on.
+    let extended = post(&mut client, "/v1/extend", &living);
+    assert_eq!(extended["decision"], "allow", "{extended}");
+    assert_eq!(reserved(&mut client)["decision"], "deny");
+    let late = json!({"reservation": held[1]["reservation"]});
+    let told = post(&mut client, "/v1/extend", &late);
+    assert_eq!(told["expired"], true, "{told}");
 }

@@ -9,4 +9,4 @@ mod tests;
 
 pub use costs::{AMOUNT_MAX, COSTS_MAX, Costs, UNIT_BYTES_MAX, is_unit_name};
 pub use fate::{Fate, SettledUnit, SettlementRecord};
-pub use reservation::{Amount, Corrections, Counts, Part, Reservation, beyond_debt};
+pub use reservation::{Amount, Corrections, Counts, Part, Reservation};

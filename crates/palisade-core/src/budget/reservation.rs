@@ -7,10 +7,8 @@ use arrayvec::ArrayVec;
 
 use super::{COSTS_MAX, Costs, is_unit_name};
 use crate::key::{Digest, Keyring, Segment};
-use crate::limit::Algorithm;
 use crate::receipt::{
-    LINES_MAX, Line, RECEIPT_BYTES_MAX, Reader, ReceiptError, SEAL_BYTES, number, seal_of,
-    write_line,
+    LINES_MAX, Line, RECEIPT_BYTES_MAX, Reader, ReceiptError, number, seal_of, write_line,
 };
 use crate::time::Micros;
 
@@ -152,8 +150,8 @@ impl Reservation {
     pub fn seal(&self, keyring: &Keyring) -> Option<Vec<u8>> {
         let mut out = vec![VERSION];
         self.write(&mut out)?;
-        let seal = seal_of(keyring, &out).current;
-        out.extend_from_slice(&seal.0.to_be_bytes());
+        let seal = seal_of(keyring, &out);
+        out.extend_from_slice(&seal.to_bytes());
         (out.len() <= RECEIPT_BYTES_MAX).then_some(out)
     }
 
@@ -163,13 +161,10 @@ impl Reservation {
     /// It was not sealed with one of the keyring's secrets, or was changed.
     pub fn open(keyring: &Keyring, bytes: &[u8]) -> Result<Self, ReceiptError> {
         let (said, seal) = bytes
-            .split_last_chunk::<SEAL_BYTES>()
+            .split_last_chunk()
             .filter(|_| bytes.len() <= RECEIPT_BYTES_MAX)
             .ok_or(ReceiptError)?;
-        let seal = Digest(u128::from_be_bytes(*seal));
-        let ours = seal_of(keyring, said);
-        // During a rotation, the previous secret may have sealed it.
-        if ours.current != seal && ours.previous != Some(seal) {
+        if !seal_of(keyring, said).is(seal) {
             return Err(ReceiptError);
         }
         let mut reader = Reader(said);
@@ -282,19 +277,6 @@ impl Part {
             && self.line.id == other.line.id
             && self.line.segments == other.line.segments
     }
-}
-
-/// Amount of the surplus `line` to give back, because it leaves a token bucket deeper in debt than
-/// one window's rate (B-BOUND). `used` is the bucket's use after the surplus. Other algorithms
-/// forget a surplus with its window, so there it is zero.
-#[must_use]
-pub fn beyond_debt(line: &Line, used: u64) -> u32 {
-    if line.spec.algorithm() != Algorithm::TokenBucket {
-        return 0;
-    }
-    let most = u64::from(line.spec.capacity()) + u64::from(line.spec.limit());
-    let beyond = u32::try_from(used.saturating_sub(most)).unwrap_or(u32::MAX);
-    beyond.min(line.cost)
 }
 
 fn with_cost(line: &Line, cost: u32) -> Option<Line> {

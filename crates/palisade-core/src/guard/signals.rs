@@ -153,7 +153,7 @@ pub fn session_digest(keyring: &Keyring, account: &[u8], session: &[u8]) -> Dige
 /// (A-SHARED).
 #[must_use]
 pub fn username_digest(keyring: &Keyring, name: &str, prefix: Prefix) -> DigestPair {
-    let name = spelling::one(name);
+    let name = spelling::of_name(name);
     keyring.hmac(Domain::Username, &[name.as_bytes(), prefix.bytes()])
 }
 

@@ -48,7 +48,33 @@ pub(super) fn take(spec: &BucketSpec, state: &mut State, now: Micros, cost: u32)
         State::Gcra(tat) => (*tat).max(of(now)),
         _ => of(now),
     };
-    *state = State::Gcra(tat.saturating_add(spec.interval_ticks.saturating_mul(u64::from(cost))));
+    let after = tat.saturating_add(spec.interval_ticks.saturating_mul(u64::from(cost)));
+    // A cost that fits never comes this far.
+    let deepest = full_at(spec, now).saturating_add(debt_ticks(spec));
+    *state = State::Gcra(after.min(deepest.max(tat)));
+}
+
+/// The deepest debt: what flows in during a window. More is forgiven, so that every debt is worked
+/// off in a window (B-BOUND).
+const fn debt_ticks(spec: &BucketSpec) -> u64 {
+    spec.window_us().saturating_mul(TICKS_PER_MICRO)
+}
+
+/// The deepest debt in tokens.
+pub(super) const fn deepest_debt(spec: &BucketSpec) -> u64 {
+    debt_ticks(spec) / spec.interval_ticks
+}
+
+/// Whole tokens that [`take`] takes.
+pub(super) fn taken_of(spec: &BucketSpec, state: &State, now: Micros, cost: u32) -> u32 {
+    let tat_of = |state: &State| match state {
+        State::Gcra(tat) => (*tat).max(of(now)),
+        _ => of(now),
+    };
+    let mut after = state.clone();
+    take(spec, &mut after, now, cost);
+    let taken = (tat_of(&after) - tat_of(state)) / spec.interval_ticks;
+    u32::try_from(taken).unwrap_or(u32::MAX).min(cost)
 }
 
 pub(super) fn give_back(spec: &BucketSpec, tat: &mut u64, now: Micros, cost: u32) {

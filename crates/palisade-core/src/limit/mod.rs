@@ -73,7 +73,8 @@ impl BucketSpec {
         }
     }
 
-    /// Records `cost` unconditionally. Call [`BucketSpec::fits`] first.
+    /// Records `cost` unconditionally. Call [`BucketSpec::fits`] first. A token bucket forgives what
+    /// would take it below its deepest debt ([`BucketSpec::deepest_debt`]).
     pub fn take(&self, state: &mut State, now: Micros, cost: u32) {
         self.adopt(state, now);
         match self.algorithm() {
@@ -83,6 +84,18 @@ impl BucketSpec {
             Algorithm::TokenBucket => gcra::take(self, state, now, cost),
             Algorithm::FixedWindow => fixed_window::take(self, state, now, cost),
         }
+    }
+
+    /// Part of `cost` that [`BucketSpec::take`] takes from this state: all of it, unless a token bucket
+    /// forgives some.
+    #[must_use]
+    pub fn taken_of(&self, state: &State, now: Micros, cost: u32) -> u32 {
+        if self.algorithm() != Algorithm::TokenBucket {
+            return cost;
+        }
+        let mut before = state.clone();
+        self.adopt(&mut before, now);
+        gcra::taken_of(self, &before, now, cost)
     }
 
     /// Gives `cost` back, but no more than is used.

@@ -167,6 +167,19 @@ impl BucketSpec {
         self.window == other.window && kind(self.algorithm) == kind(other.algorithm)
     }
 
+    /// The spec by which the bucket takes charges that no limit bounds. A log keeps every instant; as
+    /// a wheel, whose hits it keeps as its own, it keeps 65 at most.
+    #[must_use]
+    pub fn for_unbounded_charges(&self) -> Self {
+        let amount = NonZeroU32::new(self.limit);
+        match (self.algorithm, amount) {
+            (Algorithm::SlidingLog, Some(amount)) => {
+                Self::new(Algorithm::SlidingWheel, amount, self.window, None).unwrap_or(*self)
+            }
+            _ => *self,
+        }
+    }
+
     /// The algorithm by which the bucket counts.
     #[must_use]
     pub const fn algorithm(&self) -> Algorithm {
@@ -216,10 +229,26 @@ impl BucketSpec {
     }
 
     /// The longest that a request can have to wait, in microseconds, if no use lies in the
-    /// future.
+    /// future: on a token bucket until the deepest debt is worked off and the burst refilled.
     #[must_use]
     pub const fn longest_wait_us(&self) -> u64 {
-        self.memory_us().saturating_add(self.slot_us)
+        let debt_us = match self.algorithm {
+            Algorithm::TokenBucket => self.window_us(),
+            _ => 0,
+        };
+        self.memory_us()
+            .saturating_add(debt_us)
+            .saturating_add(self.slot_us)
+    }
+
+    /// Tokens by which a token bucket can be overdrawn: one window's rate (B-BOUND). Other algorithms
+    /// forget a debt with its window, however deep it is.
+    #[must_use]
+    pub const fn deepest_debt(&self) -> Option<u64> {
+        match self.algorithm {
+            Algorithm::TokenBucket => Some(gcra::deepest_debt(self)),
+            _ => None,
+        }
     }
 
     /// Slot length in microseconds: an instant is held until the end of its slot.

@@ -236,6 +236,52 @@ prop_compose! {
         -> Vec<(u64, u32, bool)> { steps }
 }
 
+#[test]
+fn b_overdraft_charges_that_no_limit_bounds_keep_few_hits() {
+    let log = spec(Algorithm::SlidingLog, 5, Window::Span(MINUTE));
+    let wheel = log.for_unbounded_charges();
+    assert!(wheel.can_stand_in_for(&log));
+    let mut state = State::Empty;
+    for ms in 0..200_000_u64 {
+        let now = Micros(MINUTE + ms * 1_000);
+        let charged = if ms % 2 == 0 { &wheel } else { &log };
+        charged.take(&mut state, now, 3);
+        let State::Hits(hits) = &state else {
+            unreachable!("a sliding counter")
+        };
+        assert!(hits.len() <= 66, "{} at {ms} ms", hits.len());
+    }
+}
+
+proptest! {
+    #[test]
+    fn b_bound_a_token_bucket_owes_a_window_at_most(
+        limit in 1_u32..1_000,
+        burst in 1_u32..1_000,
+        costs in proptest::collection::vec((0_u64..MINUTE / 4, any::<u32>()), 1..20),
+    ) {
+        let [rate, burst] = [limit, burst].map(|n| NonZeroU32::new(n).unwrap());
+        let window = Window::Span(MINUTE);
+        let spec = BucketSpec::new(Algorithm::TokenBucket, rate, window, Some(burst)).unwrap();
+        let (mut state, mut now) = (State::Empty, Micros(MINUTE));
+        for (gap, cost) in costs {
+            now = now.plus(gap);
+            let found = state.clone();
+            let taken = spec.taken_of(&state, now, cost);
+            spec.take(&mut state, now, cost);
+            let [before, after] = [&found, &state].map(|state| spec.read(state, now, 1));
+            prop_assert!(after.used <= u64::from(burst.get()) + u64::from(limit));
+            prop_assert!(after.used - before.used <= u64::from(taken) + 1);
+            let wait = after.retry_at.map_or(0, |at| at.since(now));
+            prop_assert!(wait <= spec.longest_wait_us(), "waits {wait}");
+            // L-GIVE-BACK: what others had taken stays.
+            let mut back = state.clone();
+            spec.give_back_taken(&mut back, now, now, taken);
+            prop_assert!(spec.read(&back, now, 1).used >= before.used);
+        }
+    }
+}
+
 proptest! {
     #[test]
     fn sliding_log_equals_the_naive_model(steps in steps(), limit in 1_u32..20, window in 1_u64..200) {

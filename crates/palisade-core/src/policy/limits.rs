@@ -214,13 +214,22 @@ impl serde::Serialize for QuotaUnit {
     }
 }
 
+/// Bounds of the line of callers that wait for a slot of one bucket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SlotQueue {
+    /// Most callers that wait on a node.
+    pub most: u16,
+    /// Longest wait, in microseconds.
+    pub wait_us: u64,
+}
+
 /// A limit as it is written, before it is bound to a policy.
 #[derive(Clone, Debug)]
 pub struct LimitDef {
     /// Unique name.
     pub name: String,
     /// Dimensions that it counts by; empty is one shared bucket.
-    pub by: Vec<Dimension>,
+    pub by: Arc<[Dimension]>,
     /// Classes it applies to; empty is all.
     pub classes: Vec<String>,
     /// Operations it applies to; empty is all.
@@ -239,6 +248,9 @@ pub struct LimitDef {
     pub accuracy: Accuracy,
     /// Behaviour when a bucket is full.
     pub on_exceed: OnExceed,
+    /// Whether its buckets are charged even if the request is refused, by this limit or another
+    /// one: for reports of work that is done (B-OVERDRAFT).
+    pub charged_anyway: bool,
     /// Behaviour when the store is down.
     pub on_store_failure: OnStoreFailure,
     /// Burst limit or quota.
@@ -249,6 +261,8 @@ pub struct LimitDef {
     /// with as many hits as there are slots, whose window is the longest time that a slot lasts
     /// without an extension (B-SLOT).
     pub concurrency: bool,
+    /// Who waits for a slot of a full bucket; only of a limit on what is in progress (B-FAIR).
+    pub queue: Option<SlotQueue>,
     /// Shares of the limit, in thousandths and ascending, at which operators are told (B-WARN).
     pub warn_at: Vec<u16>,
     /// Rule for an Envoy domain; a limit with one never applies to HTTP requests.
@@ -261,7 +275,7 @@ impl LimitDef {
     pub fn new(name: &str, by: Vec<Dimension>, spec: BucketSpec) -> Self {
         Self {
             name: name.to_owned(),
-            by,
+            by: by.into(),
             classes: Vec::new(),
             operations: Vec::new(),
             client_type: None,
@@ -271,12 +285,22 @@ impl LimitDef {
             cost: NonZeroU32::MIN,
             accuracy: Accuracy::Exact,
             on_exceed: OnExceed::Deny,
+            charged_anyway: false,
             on_store_failure: OnStoreFailure::Fallback,
             family: Family::Limit,
             unit: QuotaUnit::Requests,
             concurrency: false,
+            queue: None,
             warn_at: Vec::new(),
             descriptor: None,
+        }
+    }
+
+    /// The class that bucket names contain: the only one that the limit applies to.
+    fn only_class(&self) -> Option<&str> {
+        match self.classes.as_slice() {
+            [class] => Some(class),
+            _ => None,
         }
     }
 
@@ -323,11 +347,9 @@ impl Limit {
         } else {
             Scope::of(&def.by)
         };
-        let class = match def.classes.as_slice() {
-            // A limit on several classes counts them in one bucket, so its key names none.
-            [class] => format!(":class:{}", escape(class)),
-            _ => String::new(),
-        };
+        let class = def
+            .only_class()
+            .map_or_else(String::new, |class| format!(":class:{}", escape(class)));
         let window = def.window_label();
         Self {
             name: def.name.as_str().into(),
@@ -339,17 +361,25 @@ impl Limit {
         }
     }
 
-    /// Whether the limit goes on counting where `before`, the limit of the same name in another
-    /// policy, stopped. Another window, family or class gives the buckets other names, and a limit
-    /// that this process counts alone has no buckets in the store.
+    /// Returns the key whose change makes the limit forget what was used of `before`, the limit of
+    /// the same name in another policy; `None` if it goes on counting. Another window, family or
+    /// class gives the buckets other names, and a limit that this process counts alone has no
+    /// buckets in the store.
     #[must_use]
-    pub fn keeps_count_of(&self, before: &Self) -> bool {
-        let is_local = |limit: &Self| limit.def.accuracy == Accuracy::Local;
-        self.digest == before.digest
-            && self.key_suffix == before.key_suffix
-            && self.family == before.family
-            && self.def.by == before.def.by
-            && is_local(self) == is_local(before)
+    pub fn starts_anew_by(&self, before: &Self) -> Option<&'static str> {
+        let (now, old) = (&self.def, &before.def);
+        let is_local = |def: &LimitDef| def.accuracy == Accuracy::Local;
+        let changes = [
+            ("by", now.by != old.by),
+            ("class", now.only_class() != old.only_class()),
+            ("accuracy", is_local(now) != is_local(old)),
+            ("concurrency", now.concurrency != old.concurrency),
+            ("rate", now.spec.window() != old.spec.window()),
+            ("algorithm", self.family != before.family),
+            ("unit", self.digest != before.digest),
+        ];
+        let mut changes = changes.into_iter();
+        changes.find_map(|(key, has_changed)| has_changed.then_some(key))
     }
 
     /// Whether the limit applies to requests, and not to descriptors of a domain.

@@ -31,7 +31,7 @@ pub use domains::{
 pub use host::{HOST_BYTES_MAX, Host, HostPattern};
 pub use limits::{
     Accuracy, Class, ClassKind, Dimension, Family, Limit, LimitDef, OnStoreFailure, QuotaUnit,
-    Scope, WhenProlonged,
+    Scope, SlotQueue, WhenProlonged,
 };
 pub use registered::{KeyRegistration, Origin, RegisteredCredentials};
 pub use reservations::ReservationSettings;
@@ -40,7 +40,7 @@ pub use resolve::{
     weight_in,
 };
 pub use route::{PatternError, Route, RouteMatch, Routes};
-pub use tenant::TenantPolicy;
+pub use tenant::{Override, TenantPolicy};
 pub use tiers::{ApiKey, Overage, Tier};
 
 /// Settings of a policy other than its limits.
@@ -92,6 +92,10 @@ pub struct PolicySet {
     asks_for_agents: bool,
     /// True if some limit has thresholds.
     has_thresholds: bool,
+    /// Some limit is on what is in progress.
+    has_slots: bool,
+    /// True if some limit has a queue for its slots.
+    has_queues: bool,
     api_limits: Option<[Limit; 3]>,
 }
 
@@ -173,6 +177,8 @@ impl PolicySet {
             bot_patterns: Vec::new(),
             asks_for_agents: false,
             has_thresholds: false,
+            has_slots: false,
+            has_queues: false,
             api_limits: None,
         }
     }
@@ -181,6 +187,8 @@ impl PolicySet {
         self.domains = Domains::of(&self.limits);
         self.asks_for_agents = self.limits.iter().any(|limit| limit.def.bots_only);
         self.has_thresholds = self.limits.iter().any(|one| !one.def.warn_at.is_empty());
+        self.has_queues = self.limits.iter().any(|limit| limit.def.queue.is_some());
+        self.has_slots = self.limits.iter().any(|limit| limit.def.concurrency);
         for (index, limit) in self.limits.iter().enumerate() {
             if !limit.is_of_requests() {
                 continue;
@@ -225,6 +233,18 @@ impl PolicySet {
     #[must_use]
     pub fn limit(&self, name: &str) -> Option<&Limit> {
         self.limits.iter().find(|limit| &*limit.name == name)
+    }
+
+    /// The limits that forget what was used of them under `before`, each with the key whose change
+    /// is the reason.
+    pub fn limits_starting_anew<'p>(
+        &'p self,
+        before: &'p Self,
+    ) -> impl Iterator<Item = (&'p Limit, &'static str)> {
+        self.limits.iter().filter_map(|limit| {
+            let old = before.limit(&limit.name)?;
+            Some((limit, limit.starts_anew_by(old)?))
+        })
     }
 
     /// Names of the Envoy domains that the policy has limits for.
@@ -323,6 +343,18 @@ impl PolicySet {
     #[must_use]
     pub const fn asks_for_agents(&self) -> bool {
         self.asks_for_agents
+    }
+
+    /// True if some limit is on what is in progress: only then a request may take a slot (B-SLOT).
+    #[must_use]
+    pub const fn has_slots(&self) -> bool {
+        self.has_slots
+    }
+
+    /// True if some limit has a queue for its slots (B-FAIR).
+    #[must_use]
+    pub const fn has_queues(&self) -> bool {
+        self.has_queues
     }
 
     /// True if the user agent matches a bot pattern (I-BOT).

@@ -12,7 +12,7 @@ use sha2::{Digest as _, Sha256};
 use super::{ClassKind, Dimension, Limit, PolicySet, RouteMatch, Scope, TenantPolicy};
 use crate::facts::{ClientType, Layers, RequestFacts, RequestKind};
 use crate::key::{Digest, Keyring, Prefix, SEGMENTS_MAX, Segment, SegmentKind};
-use crate::plan::{BucketName, Charge, Plan, QuotaPlan, Refusal};
+use crate::plan::{BucketName, Charge, OnExceed, Plan, QuotaPlan, Refusal};
 use amount::{Amount, amount};
 
 pub use amount::weight_in;
@@ -102,7 +102,18 @@ fn charge_who<'p>(
 ) {
     charge_limits(policy, tenant, identity, facts, plan);
     let refused = charge_quota(policy, identity, facts, plan, tier_of).or_else(|| uncovered(plan));
+    if facts.report {
+        overdraw(plan);
+    }
     settle(plan, refused, facts.layers);
+}
+
+/// Lets every limit be overdrawn: what is reported has been used (B-OVERDRAFT).
+fn overdraw(plan: &mut Plan<'_>) {
+    let denying = plan.charges.iter_mut();
+    for charge in denying.filter(|charge| charge.on_exceed == OnExceed::Deny) {
+        charge.on_exceed = OnExceed::Overdraft;
+    }
 }
 
 /// Finds the route. A job that names no path has none: it has the class of other requests, and
@@ -269,10 +280,11 @@ fn charge_limit<'p>(
         Amount::NotAsked => {}
         Amount::Whole(cost) => {
             charge.cost = cost;
-            let list = if cost == 0 {
-                &mut plan.idle
-            } else {
-                &mut plan.charges
+            // Where a limit may be overdrawn, a cost of zero asks whether anything is left.
+            let is_idle = cost == 0 && charge.on_exceed != OnExceed::Overdraft;
+            let list = match is_idle {
+                true => &mut plan.idle,
+                false => &mut plan.charges,
             };
             list.push(charge);
         }
@@ -433,9 +445,10 @@ fn uncovered(plan: &Plan<'_>) -> Option<Refusal> {
 /// L-COST: refuses a plan with a cost that its bucket can never admit.
 #[inline]
 fn too_dear(plan: &Plan<'_>) -> Option<Refusal> {
-    let is_too_dear = plan.charges.iter().any(|charge| {
-        charge.on_exceed == crate::plan::OnExceed::Deny && charge.cost > charge.spec.capacity()
-    });
+    let is_too_dear = plan
+        .charges
+        .iter()
+        .any(|charge| charge.on_exceed == OnExceed::Deny && charge.cost > charge.spec.capacity());
     is_too_dear.then_some(Refusal::TooDear)
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::limits::Limit;
+use super::limits::{Dimension, Limit};
 use crate::limit::BucketSpec;
 
 /// A tenant's own limits, from the policy source.
@@ -10,31 +10,61 @@ use crate::limit::BucketSpec;
 pub struct TenantPolicy {
     /// Version, as the source states it.
     pub version: u64,
-    limits: Box<[(Arc<str>, BucketSpec)]>,
+    overrides: Box<[Override]>,
+}
+
+/// A tenant's own figure of one limit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Override {
+    /// The limit's name.
+    pub limit: Arc<str>,
+    /// Dimensions of the limit when the figure was checked against it.
+    by: Arc<[Dimension]>,
+    /// The figure.
+    pub spec: BucketSpec,
+}
+
+impl Override {
+    /// Whether the figure can be used for the limit as the policy in force has it. A policy that
+    /// changed meanwhile may count by something that tenants share, over another window, or with
+    /// another kind of algorithm.
+    fn fits(&self, limit: &Limit) -> bool {
+        self.limit == limit.name
+            && self.by == limit.def.by
+            && !limit.def.concurrency
+            && self.spec.can_stand_in_for(&limit.def.spec)
+    }
 }
 
 impl TenantPolicy {
-    /// A policy that replaces the limits of the same names by these.
+    /// A policy that replaces these limits' figures.
     #[must_use]
-    pub fn new(version: u64, limits: impl IntoIterator<Item = (Arc<str>, BucketSpec)>) -> Self {
+    pub fn new<'p>(
+        version: u64,
+        figures: impl IntoIterator<Item = (&'p Limit, BucketSpec)>,
+    ) -> Self {
+        let overrides = figures.into_iter().map(|(limit, spec)| Override {
+            limit: Arc::clone(&limit.name),
+            by: Arc::clone(&limit.def.by),
+            spec,
+        });
         Self {
             version,
-            limits: limits.into_iter().collect(),
+            overrides: overrides.collect(),
         }
     }
 
-    /// Overridden limits, by name.
+    /// The overrides.
     #[must_use]
-    pub const fn limits(&self) -> &[(Arc<str>, BucketSpec)] {
-        &self.limits
+    pub const fn overrides(&self) -> &[Override] {
+        &self.overrides
     }
 
-    /// Returns the tenant's override of a limit. The policy may have changed since, so that the
-    /// limit counts over another window or by another kind of algorithm: the override is then
-    /// ignored until it has been checked against the new limit.
+    /// Returns the tenant's own figure of a limit. One that does not fit the limit any more waits
+    /// until it was checked against the policy in force.
     #[must_use]
     pub fn spec(&self, limit: &Limit) -> Option<&BucketSpec> {
-        let (_, spec) = self.limits.iter().find(|(name, _)| *name == limit.name)?;
-        spec.can_stand_in_for(&limit.def.spec).then_some(spec)
+        let found = self.overrides.iter().find(|own| own.fits(limit))?;
+        Some(&found.spec)
     }
 }

@@ -13,19 +13,21 @@ use unicode_properties::{GeneralCategory, UnicodeGeneralCategory};
 
 use tables::{EQUALS, IGNORED, LETTER_MARKS};
 
-/// Returns the name without surrounding space, in lower case, in one Unicode spelling, without
-/// accents and invisible characters, with plain digits: `Ànn ` is `ann`. Empty if nothing else was
+/// Returns the name without surrounding or repeated space, in lower case, in one Unicode spelling,
+/// without accents and invisible characters, with plain digits: `Ànn ` is `ann`. Empty if nothing else was
 /// in it.
 ///
 /// Names that ICU compares as equal at the first level of its root collation are spelt alike here.
 #[must_use]
 pub fn one(name: &str) -> String {
     if name.is_ascii() {
-        return name.trim().to_ascii_lowercase();
+        return single_spaced(&name.trim().to_ascii_lowercase());
     }
     // Filtered before decomposition too: some ignored characters decompose into a space and a
     // mark, and the space would stay.
     let visible = name.chars().filter(|c| !is_ignored(*c));
+    // To Unicode this is an apostrophe and the letter.
+    let visible = visible.map(|c| if c == 'ŉ' { 'n' } else { c });
     let plain: String = visible
         .nfkd()
         .filter(|c| !is_ignored(*c))
@@ -38,7 +40,31 @@ pub fn one(name: &str) -> String {
     for c in plain.nfkd().filter(|c| !is_ignored(*c)) {
         push(&mut spelt, c);
     }
-    spelt.trim().nfc().collect()
+    single_spaced(spelt.trim()).nfc().collect()
+}
+
+/// Returns the spelling under which a user name is counted: [`one`], and of a number its digits.
+/// Applications read a telephone number in any grouping, and a customer's number with leading zeros.
+#[must_use]
+pub fn of_name(name: &str) -> String {
+    const GROUPING: &str = " +-().,/";
+    let spelt = one(name);
+    let mut chars = spelt.chars();
+    if !chars.all(|c| c.is_ascii_digit() || GROUPING.contains(c)) {
+        return spelt;
+    }
+    let digits: String = spelt.chars().filter(char::is_ascii_digit).collect();
+    match digits.trim_start_matches('0') {
+        "" if digits.is_empty() => spelt,
+        "" => "0".to_owned(),
+        number => number.to_owned(),
+    }
+}
+
+/// Several spaces in a row are one to applications that tidy names (WordPress, MediaWiki).
+fn single_spaced(name: &str) -> String {
+    let words: Vec<&str> = name.split(' ').filter(|word| !word.is_empty()).collect();
+    words.join(" ")
 }
 
 /// Appends a character in the form in which it is compared.
@@ -109,6 +135,9 @@ fn equal(c: char) -> Option<&'static str> {
         'ŧ' => return Some("t"),
         'þ' => return Some("th"),
         'ı' => return Some("i"),
+        // WordPress has these so (`remove_accents`).
+        'ŋ' => return Some("n"),
+        'ĸ' => return Some("k"),
         _ => {}
     }
     let at = EQUALS.binary_search_by_key(&c, |(from, _)| *from);
@@ -117,7 +146,42 @@ fn equal(c: char) -> Option<&'static str> {
 
 #[cfg(test)]
 mod tests {
-    use super::one;
+    use super::{of_name, one};
+
+    #[test]
+    fn s3_a_number_is_one_name_however_it_is_grouped() {
+        for spelling in [
+            "4917612345",
+            "+49 176 123-45",
+            "+49 (176) 123/45",
+            "004917612345",
+            "4 9 1 7 6 . 1 2 3 4 5",
+            "\u{ff14}917612345",
+        ] {
+            assert_eq!(of_name(spelling), "4917612345", "{spelling}");
+        }
+        for (name, counted) in [
+            ("000", "0"),
+            ("-", "-"),
+            ("", ""),
+            ("12@x", "12@x"),
+            ("Ann-1", "ann-1"),
+            ("1a", "1a"),
+        ] {
+            assert_eq!(of_name(name), counted);
+        }
+    }
+
+    #[test]
+    fn repeated_spaces_count_as_one() {
+        assert_eq!(one("ann   smith"), "ann smith");
+        assert_eq!(one(" \u{c0}nn\u{a0} smith "), "ann smith");
+        assert_eq!(
+            one("a\t\tb"),
+            "a\t\tb",
+            "control characters are refused elsewhere"
+        );
+    }
 
     #[test]
     fn what_a_coarse_comparison_takes_for_one_name_is_one() {

@@ -3,7 +3,9 @@
 use palisade_core::key::SEGMENTS_MAX;
 use palisade_core::limit::{Algorithm, BucketSpec, SpecError, Window};
 use palisade_core::plan::OnExceed;
-use palisade_core::policy::{ClassKind, Dimension, Family, LimitDef, OnStoreFailure, Standing};
+use palisade_core::policy::{
+    Accuracy, ClassKind, Dimension, Family, LimitDef, OnStoreFailure, Standing,
+};
 
 use crate::document::decode::Decode;
 use crate::document::error::{Sink, nearest};
@@ -11,7 +13,7 @@ use crate::document::schema::read_array;
 use crate::document::tree::{Node, Table, Value, member_origin};
 use crate::policy::descriptors;
 use crate::policy::resolve::KnownNames;
-use crate::policy::tables::LimitTable;
+use crate::policy::tables::{LimitTable, Overdraft};
 use crate::policy::values::{MaybeZero, Rate};
 
 mod slots;
@@ -91,6 +93,15 @@ impl Checker<'_> {
         if table.concurrency.is_some() || table.hold.is_some() {
             return self.slots(table, by?);
         }
+        for (key, is_set) in [
+            ("queue", table.queue.is_some()),
+            ("wait", table.wait.is_some()),
+        ] {
+            if is_set {
+                let hint = "only callers of a limit with `concurrency` wait";
+                self.refuse(key, "needs `concurrency`", hint);
+            }
+        }
         let figure = self.figure(&table);
         let spec = figure.and_then(|(rate, _)| self.spec(&table, rate));
         let (by, spec, (_, standing)) = (by?, spec?, figure?);
@@ -98,7 +109,7 @@ impl Checker<'_> {
             let hint = "leave it out: decisions say what they cost in a unit of your own";
             self.refuse("cost", "only multiplies requests", hint);
         }
-        if table.cost.get() > spec.capacity() {
+        if table.cost.get() > spec.capacity() && table.overdraft == Overdraft::Never {
             let hint = "lower `cost`, or raise `rate` or `burst`: no request could ever pass";
             self.refuse("cost", "is above the limit itself", hint);
         }
@@ -139,11 +150,33 @@ impl Checker<'_> {
             let problem = "never applies to an Envoy domain";
             self.refuse("throttle", problem, "leave it out, or `domain`");
         }
+        self.overdraft(table);
         if table.throttle && table.warn_at.is_some() {
             let problem = "never applies to the global throttle";
             self.refuse("warn_at", problem, "leave it out, or `throttle`");
         }
         self.descriptor(table);
+    }
+
+    /// Checks what cannot be overdrawn.
+    fn overdraft(&mut self, table: &LimitTable) {
+        if table.overdraft == Overdraft::Never {
+            return;
+        }
+        let set = [
+            ("shadow", table.shadow),
+            ("throttle", table.throttle),
+            ("concurrency", table.concurrency.is_some()),
+            ("unlimited", table.unlimited),
+        ];
+        for (key, _) in set.into_iter().filter(|(_, is_set)| *is_set) {
+            let problem = format!("and `{key}` exclude each other");
+            self.refuse("overdraft", &problem, "leave one of them out");
+        }
+        if table.accuracy == Accuracy::Leased {
+            let hint = "use `exact` or `local`: a lease has no tokens below zero";
+            self.refuse("accuracy", "must not be `leased` beside `overdraft`", hint);
+        }
     }
 
     /// Reports a class or operation that no route assigns: the limit would never match.
@@ -327,11 +360,12 @@ fn define(table: LimitTable, by: Vec<Dimension>, spec: BucketSpec, standing: Sta
         throttle: table.throttle,
         cost: table.cost,
         accuracy: table.accuracy,
-        on_exceed: if table.shadow {
-            OnExceed::Report
-        } else {
-            OnExceed::Deny
+        on_exceed: match (table.shadow, table.overdraft) {
+            (true, _) => OnExceed::Report,
+            (false, Overdraft::Never) => OnExceed::Deny,
+            (false, Overdraft::WhileAnyLeft | Overdraft::Always) => OnExceed::Overdraft,
         },
+        charged_anyway: table.overdraft == Overdraft::Always,
         on_store_failure: table.failure,
         family,
         unit: table.unit,

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use palisade_core::limit::{Algorithm, BucketSpec, Window};
+use palisade_core::plan::OnExceed;
 use palisade_core::policy::{Accuracy, Limit, PolicySet};
 
 use crate::document::Document;
@@ -17,7 +18,7 @@ pub(crate) fn warn(document: &mut Document<'_>, policy: &PolicySet) {
     refunds_name_no_charge(document, policy);
     forgotten_at_a_restart(document, policy);
     refills_while_reserved(document, policy);
-    places_that_nobody_takes(document, policy);
+    refused_above_what_is_left(document, policy);
 }
 
 /// Warns of enforcement that is switched off, and of a policy without a limit for requests, which
@@ -138,19 +139,23 @@ fn refills_while_reserved(document: &mut Document<'_>, policy: &PolicySet) {
     }
 }
 
-/// B-SLOT: warns that the proxy asks like `/v1/check`, and holds no slot.
-fn places_that_nobody_takes(document: &mut Document<'_>, policy: &PolicySet) {
-    let is_proxied = lookup(&document.root, "proxy.upstream").is_some();
-    let places = policy.limits().iter().filter(|limit| limit.def.concurrency);
-    for limit in places.filter(|_| is_proxied) {
-        let Some(origin) = written(document, &limit.name, "concurrency") else {
+/// B-OVERDRAFT: Envoy says what a call has used in a unit of the policy's own when it has ended, and
+/// reserves nothing before. A limit that refuses such a report forgets what was used.
+fn refused_above_what_is_left(document: &mut Document<'_>, policy: &PolicySet) {
+    let refuses = |limit: &&Limit| {
+        let def = &limit.def;
+        def.descriptor.is_some() && def.unit.is_named() && def.on_exceed == OnExceed::Deny
+    };
+    for limit in policy.limits().iter().filter(refuses) {
+        let Some(origin) = written(document, &limit.name, "unit") else {
             continue;
         };
         let message = format!(
-            "the proxy holds no place of `{}`: only `/v1/reserve` does",
-            limit.name
+            "`{}` counts {} of an Envoy domain and refuses reports of more than is left",
+            limit.name,
+            limit.def.unit.name()
         );
-        let hint = "reserve in the application, or leave the limit out";
+        let hint = "set `overdraft = \"always\"`, and report with `apply_on_stream_done`";
         document.sink.warn_with(&origin, message, hint);
     }
 }

@@ -116,6 +116,10 @@ section! {
         accuracy: Accuracy = "exact";
         /// Whether it only reports and never denies.
         shadow: bool = "false";
+        /// Whether it may be overdrawn: `true` admits while anything is left and charges the whole
+        /// cost, below zero if need be. `always` charges even what is refused, by it or another
+        /// limit: for reports of work that is done.
+        overdraft: Overdraft = "false";
         /// What it does while the store is down. `open-bounded` is refused where an
         /// authentication class is concerned.
         failure formerly "on_store_failure": OnStoreFailure = "fallback";
@@ -130,6 +134,12 @@ section! {
         concurrency: Option<NonZeroU32>;
         /// How long a place is held by whoever does not extend it. Only with `concurrency`.
         hold: Option<Duration>;
+        /// Callers of a full bucket that wait for a place on each node, first come first
+        /// served, instead of being refused at once. 1 to 1000. Only with `concurrency` and
+        /// `wait`.
+        queue: Option<NonZeroU32>;
+        /// How long they wait at most: 100ms to 30s. Only with `queue`.
+        wait: Option<Duration>;
         /// Shares of the limit at which operators are told, such as `[0.8, 1.0]`: once for
         /// each bucket, share and window, over all nodes.
         warn_at: Option<Shares>;
@@ -287,6 +297,38 @@ named!(Accuracy {
     "leased" => Self::Leased,
     "local" => Self::Local,
 });
+
+/// Whether a limit may be overdrawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Overdraft {
+    /// No.
+    Never,
+    /// While anything is left.
+    WhileAnyLeft,
+    /// Also by what is refused.
+    Always,
+}
+
+impl Decode for Overdraft {
+    fn kind() -> String {
+        "`true`, `false` or `always`".into()
+    }
+
+    fn decode(node: &Node) -> Result<Self, Problems> {
+        if node.as_str() == Some("always") {
+            return Ok(Self::Always);
+        }
+        match bool::decode(node) {
+            Ok(true) => Ok(Self::WhileAnyLeft),
+            Ok(false) => Ok(Self::Never),
+            Err(_) => wrong("must be `true`, `false` or `\"always\"`"),
+        }
+    }
+
+    fn show(text: &str) -> String {
+        text.to_owned()
+    }
+}
 
 named!(OnStoreFailure {
     "closed" => Self::Closed,

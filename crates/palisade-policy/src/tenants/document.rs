@@ -76,7 +76,7 @@ impl Document {
             .iter()
             .map(|(name, figure)| {
                 let limit = overridable(base, name)?;
-                Ok((limit.name.clone(), spec(limit, figure)?))
+                Ok((limit, spec(limit, figure)?))
             })
             .collect();
         Ok(TenantPolicy::new(version, checked?))
@@ -270,17 +270,34 @@ mod tests {
         }
     }
 
+    /// Whether an override of `org-burst` is used once the limit was changed to this.
+    fn is_used_under(changed: &str) -> bool {
+        let policy = check(r#"{"limits": {"org-burst": "7/min"}}"#).unwrap();
+        assert!(policy.spec(base().limit("org-burst").unwrap()).is_some());
+        let text = format!("[[limit]]\nname = \"org-burst\"\n{changed}\n");
+        let path = std::path::Path::new("test.toml");
+        let (env, flags) = (Env::default(), Overrides::default());
+        let changed = crate::load_text(path, &text, &env, &flags).unwrap().policy;
+        policy.spec(changed.limit("org-burst").unwrap()).is_some()
+    }
+
     #[test]
     fn an_override_waits_while_the_limit_counts_over_another_window() {
-        let policy = check(r#"{"limits": {"org-burst": "7/min"}}"#).unwrap();
-        let text = "[[limit]]\nname = \"org-burst\"\nby = [\"org\"]\nrate = \"5/s\"\n";
-        let path = std::path::Path::new("test.toml");
-        let changed = crate::load_text(path, text, &Env::default(), &Overrides::default()).unwrap();
-        assert!(policy.spec(base().limit("org-burst").unwrap()).is_some());
-        assert!(
-            policy
-                .spec(changed.policy.limit("org-burst").unwrap())
-                .is_none()
-        );
+        assert!(!is_used_under("by = [\"org\"]\nrate = \"5/s\""));
+    }
+
+    #[test]
+    fn t_org_an_override_waits_while_the_limit_counts_by_something_else() {
+        assert!(is_used_under("by = [\"org\"]\nrate = \"5/min\""));
+        for by in ["[]", "[\"ip\"]", "[\"user\"]", "[\"org\", \"endpoint\"]"] {
+            let changed = format!("by = {by}\nrate = \"5/min\"");
+            assert!(!is_used_under(&changed), "{by}");
+        }
+    }
+
+    #[test]
+    fn t_org_an_override_waits_while_the_limit_counts_what_is_in_progress() {
+        let slots = "by = [\"org\"]\nconcurrency = 5\nhold = \"60s\"";
+        assert!(!is_used_under(slots));
     }
 }

@@ -152,7 +152,7 @@ impl Bench {
 
     fn limit(&self, tenant: &str) -> Option<u32> {
         let policy = self.cache.find(tenant)?;
-        policy.limits().first().map(|(_, spec)| spec.limit())
+        policy.overrides().first().map(|own| own.spec.limit())
     }
 
     fn state(&self, tenant: &str) -> CacheState {

@@ -142,6 +142,7 @@ fn read(
         repair: tables.or_unwritten(document.table())?,
         log: tables.or_unwritten(document.table())?,
         metrics: tables.or_unwritten(document.table())?,
+        webhook: tables.or_unwritten(document.table())?,
         places: document.places(),
         warnings: Vec::new(),
         bundle,

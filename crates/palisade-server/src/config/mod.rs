@@ -32,6 +32,7 @@ pub use draft::Draft;
 pub use sections::schemas;
 pub use sections::{
     Admin, Audit, Identity, Jwt, Log, Metrics, Proxy, Repair, Secrets, Server, Store, TlsTable,
+    WebhookTable,
 };
 pub use values::{Address, LogFormat, LogLevel, Secret};
 pub use values::{PostgresUrl, SecretRef, StoreUrl};
@@ -67,6 +68,8 @@ pub struct Config {
     pub log: Log,
     /// `[metrics]`.
     pub metrics: Metrics,
+    /// `[webhook]`.
+    pub webhook: WebhookTable,
     /// The place of every key that was given: file and line, variable or flag.
     pub places: Places,
     /// Settings that work but are risky.
@@ -99,6 +102,7 @@ impl Config {
             ("repair", self.repair != other.repair),
             ("log", self.log != other.log),
             ("metrics", self.metrics != other.metrics),
+            ("webhook", self.webhook != other.webhook),
         ];
         let changed = tables.into_iter().filter(|(_, changed)| *changed);
         changed.map(|(table, _)| table).collect()

@@ -3,9 +3,11 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use palisade::extract::EdgeConfig;
 use palisade::store::postgres::PostgresConfig;
+use palisade_core::policy::Limit;
 use palisade_policy::document::Places;
 use palisade_policy::{ConfigError, ConfigErrors, Env};
 
@@ -16,6 +18,7 @@ use crate::store::{PreparedStore, opening};
 use crate::surfaces::admin;
 use crate::surfaces::proxy::Upstream;
 use crate::surfaces::{CallerToken, Certificates};
+use crate::webhook::Webhook;
 
 /// Secrets and keys that were read, addresses and certificates that were parsed.
 pub struct Ready {
@@ -29,6 +32,8 @@ pub struct Ready {
     pub tenants: Elsewhere,
     /// The database with the audit's table, if one is configured.
     pub audit_table: Option<PostgresConfig>,
+    /// The webhook, if one is configured.
+    pub(crate) webhook: Option<Webhook>,
 }
 
 impl Ready {
@@ -66,6 +71,7 @@ impl Ready {
             errors: Vec::new(),
         };
         refused.open_to_strangers(config);
+        refused.waits_beyond_answers(config);
         let secrets = refused.secrets(config, env);
         let jwt = refused.keep(key_of_tokens(config), edge::verifier(&config.jwt, env));
         let edge = refused.keep(
@@ -77,6 +83,7 @@ impl Ready {
         let store = refused.keep("store.url", opening(&config.store));
         let tenants = refused.keep("policy.source", Elsewhere::of(&config.source).await);
         let audit_table = refused.keep("audit.postgres", audit_table(config));
+        let webhook = refused.keep("webhook.url", Webhook::of(&config.webhook, env));
         // Only checked here. The surfaces read these values again when they are built.
         refused.keep("admin.token", admin::token(&config.admin, env));
         refused.keep(
@@ -93,6 +100,7 @@ impl Ready {
                 store: store?,
                 tenants: tenants?,
                 audit_table: audit_table?,
+                webhook: webhook?,
             })
         };
         (ready(), refused.errors)
@@ -122,6 +130,24 @@ impl ErrorCollector<'_> {
 
     fn knows(&self, table: &str) -> bool {
         !self.unread.contains(&table)
+    }
+
+    /// Refuses limits whose callers wait longer for a slot than an answer may take (B-FAIR).
+    fn waits_beyond_answers(&mut self, config: &Config) {
+        let timeout = config.server.request_timeout;
+        let waits = |limit: &&Limit| {
+            let queue = limit.def.queue;
+            queue.is_some_and(|queue| Duration::from_micros(queue.wait_us) >= timeout)
+        };
+        let limit = config.policy().limits().iter().find(waits);
+        if let Some(limit) = limit.filter(|_| self.knows("server")) {
+            let message = format!(
+                "`server.request_timeout` is not longer than the `wait` of the limit `{}`",
+                limit.name
+            );
+            let hint = "raise it, or lower `wait`: whoever waits that long gets no answer";
+            self.push("server.request_timeout", message, hint);
+        }
     }
 
     /// Returns the value, or records its failure at the key that caused it.

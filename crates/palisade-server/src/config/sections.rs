@@ -12,7 +12,7 @@ use palisade::extract::path::{EncodedSlash, PathCase};
 use palisade::setup::SECRET_VARIABLE;
 use palisade_core::headers::HeaderFamily;
 use palisade_policy::document::schema::{Schema, Section};
-use palisade_policy::{Env, OneOrMany, section};
+use palisade_policy::{Env, OneOrMany, WebUrl, section};
 
 use super::values::{
     Address, HeaderName, HealthPath, JwtAlgorithm, LogFormat, LogLevel, PostgresUrl, SecretRef,
@@ -315,6 +315,23 @@ section! {
 }
 
 section! {
+    /// Another service that is told when a share in a limit's `warn_at` is used. Messages are
+    /// signed as the Standard Webhooks specification says.
+    pub struct WebhookTable(Table "webhook") {
+        /// Its address; without one nobody is told. Redirects are not followed.
+        url: Option<WebUrl>;
+        /// The secret that messages are signed with: at least 24 bytes, as they are or as
+        /// `whsec_` and base64.
+        secret: Option<SecretRef>;
+        /// Authority of its certificate, in PEM; the system's if left out.
+        ca: Option<PathBuf>;
+        /// Whether its address may be one that is not of the public internet, such as that of
+        /// a service in your own network.
+        private: bool = "false";
+    }
+}
+
+section! {
     /// Metrics.
     pub struct Metrics(Table "metrics") {
         /// Organisations whose remaining quota is exported, the busiest first.
@@ -354,6 +371,7 @@ pub fn schemas() -> Vec<Schema> {
         Repair::SCHEMA,
         Log::SCHEMA,
         Metrics::SCHEMA,
+        WebhookTable::SCHEMA,
     ];
     let policy = palisade_policy::schemas();
     service.into_iter().chain(policy).chain(rest).collect()

@@ -112,8 +112,10 @@ pub fn applies_to(limit: &Limit) -> String {
     if def.bots_only {
         parts.push("bots".to_owned());
     }
-    if def.on_exceed == OnExceed::Report {
-        parts.push("only reported".to_owned());
+    match def.on_exceed {
+        OnExceed::Report => parts.push("only reported".to_owned()),
+        OnExceed::Overdraft => parts.push("may be overdrawn".to_owned()),
+        OnExceed::Deny | OnExceed::Count => {}
     }
     match parts.is_empty() {
         true => "everything".to_owned(),
@@ -160,7 +162,7 @@ pub fn addresses(policy: &PolicySet) -> String {
     let of_addresses = |limit: &&Limit| {
         let def = &limit.def;
         let of_everybody = !def.bots_only && def.client_type.is_none() && def.operations.is_empty();
-        limit.is_of_requests() && of_everybody && def.by == [Dimension::Ip]
+        limit.is_of_requests() && of_everybody && *def.by == [Dimension::Ip]
     };
     let each: Vec<String> = policy
         .limits()

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
+use super::hang_up::Looks;
 use super::interim::Interim;
 
 /// The phase of a connection, and its duration in ticks.
@@ -40,6 +41,8 @@ pub(crate) struct Activity {
     task: Mutex<Option<Waker>>,
     /// Interim answers that wait to be written.
     pub(super) interim: Interim,
+    /// Looks for a client that has hung up.
+    pub(super) looks: Looks,
 }
 
 /// Verdict on a connection.

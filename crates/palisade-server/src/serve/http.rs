@@ -17,6 +17,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 
 use super::activity::{Activity, ConnectionVerdict, UnderWay};
+use super::hang_up::HangUp;
 use super::interim::Early;
 use super::line::{Begins, Line};
 use super::stop::Stop;
@@ -54,6 +55,12 @@ impl Client {
     /// HTTP/2.
     pub(crate) fn early(&self, version: Version) -> Option<Early> {
         (version == Version::HTTP_11).then(|| Early::of(&self.activity))
+    }
+
+    /// Tells a request of this version that the client has hung up. A request of HTTP/2 is dropped
+    /// then, and needs nobody to tell it.
+    pub(crate) fn hang_up(&self, version: Version) -> Option<HangUp> {
+        (version < Version::HTTP_2).then(|| HangUp::new(&self.activity))
     }
 }
 

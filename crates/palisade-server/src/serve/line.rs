@@ -13,6 +13,7 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::server::TlsStream;
 
 use super::activity::Activity;
+use super::hang_up::is_closed;
 use super::slots::Slot;
 use super::stop::Stop;
 
@@ -127,6 +128,20 @@ impl WatchedStream {
         }
     }
 
+    /// Looks whether the client has hung up, and has the request that asked for it polled again.
+    fn look(&self) {
+        let is_gone = match &self.stream {
+            Stream::Plain(stream) => is_closed(stream),
+            Stream::Secure(stream) => is_closed(stream.get_ref().0),
+            // Requests on files are of HTTP/2, which tells by itself.
+            Stream::File(_) => false,
+        };
+        self.activity.looks.saw(is_gone);
+        if is_gone {
+            self.activity.wake();
+        }
+    }
+
     /// Writes the rest of an interim answer. Nothing else may be written before its end.
     fn poll_interim(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.interim.is_empty() {
@@ -180,7 +195,9 @@ impl AsyncWrite for WatchedStream {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // Only at a flush, where the connection is between two messages (see `interim`).
+        if self.activity.looks.are_wanted() {
+            self.look();
+        }
         if self.activity.interim.is_waiting() && self.interim.is_empty() {
             self.interim = self.activity.interim.take();
         }

@@ -5,6 +5,7 @@ mod activity;
 mod banner;
 mod data;
 pub(crate) mod edge;
+mod hang_up;
 mod http;
 mod interim;
 mod line;
@@ -44,6 +45,7 @@ use crate::failure::{CommandStatus, Failure};
 use crate::output;
 use crate::surfaces::dashboard::Board;
 use crate::surfaces::{self, Certificates, Enforcer, Metrics, SurfaceParts};
+use crate::webhook::Delivery;
 use banner::Banner;
 use notify::Supervisor;
 use observers::Observers;
@@ -56,6 +58,7 @@ use workers::Workers;
 pub(crate) use accept::Bounds;
 pub(crate) use activity::{Activity, ConnectionVerdict, Patience, UnderWay};
 pub use data::{GivenSecrets, SECRET_FILE, Secrets, mark_backup, try_write};
+pub(crate) use hang_up::HangUp;
 pub(crate) use http::{Client, EndlessStream, Handler, is_only_chunked};
 pub(crate) use interim::Early;
 pub(crate) use line::Line;
@@ -134,6 +137,7 @@ impl<'a> Service<'a> {
             &clock,
             directory.as_deref(),
             ready.audit_table,
+            ready.webhook,
         )?;
         let observer: Arc<dyn Observer> = Arc::<Fanout>::clone(&observers.fanout);
         let watch = tenants::Watch {
@@ -226,6 +230,7 @@ impl<'a> Service<'a> {
         let background = task::spawn(background(
             Arc::clone(&self.enforcer.engine),
             Arc::clone(&self.board),
+            self.observers.delivery.take(),
         ));
         let supervisor = Supervisor::of(&self.plan.env);
         supervisor.ready();
@@ -340,9 +345,14 @@ fn metrics(engine: &Arc<Engine>, observers: &Observers) -> Metrics {
     Arc::new(move || metrics.render(&engine.figures()))
 }
 
-/// Runs the background work of the engine and the dashboard for as long as the service runs.
-async fn background(engine: Arc<Engine>, board: Arc<Board>) {
-    tokio::join!(engine.run_forever(), board.sample_forever());
+/// Runs the background work of the engine, the dashboard and the webhook for as long as the service runs.
+async fn background(engine: Arc<Engine>, board: Arc<Board>, delivery: Option<Delivery>) {
+    let deliver = async {
+        if let Some(delivery) = delivery {
+            delivery.run_forever().await;
+        }
+    };
+    tokio::join!(engine.run_forever(), board.sample_forever(), deliver);
 }
 
 /// Workers beyond one per core, where workers wait for a store. Calls that two workers send

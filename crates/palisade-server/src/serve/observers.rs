@@ -15,6 +15,7 @@ use palisade_core::time::Clock;
 use super::data;
 use crate::config::{self, Config, StoreUrl};
 use crate::failure::Failure;
+use crate::webhook::{Delivery, Webhook};
 
 const AUDIT_FILE: &str = "audit.jsonl";
 
@@ -24,6 +25,8 @@ pub(crate) struct Observers {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) audit: Arc<Audit>,
     pub(crate) lookout: Arc<Lookout>,
+    /// Sends to the webhook, if one is configured; to be run in the background.
+    pub(crate) delivery: Option<Delivery>,
 }
 
 impl Observers {
@@ -33,6 +36,7 @@ impl Observers {
         clock: &Arc<dyn Clock>,
         directory: Option<&Path>,
         audit_table: Option<PostgresConfig>,
+        webhook: Option<Webhook>,
     ) -> Result<Self, Failure> {
         let orgs_max = usize::try_from(config.metrics.orgs_max).unwrap_or(usize::MAX);
         let metrics = Metrics::new(Arc::clone(keyring), orgs_max);
@@ -52,12 +56,18 @@ impl Observers {
             log,
             Some(Arc::clone(&audit)),
         );
+        let started = webhook.map(|webhook| webhook.start(Arc::clone(clock), Arc::clone(&metrics)));
+        let (fanout, delivery) = match started {
+            Some((sender, delivery)) => (fanout.with_thresholds(sender), Some(delivery)),
+            None => (fanout, None),
+        };
         let lookout = Arc::new(Lookout::new(Arc::clone(keyring), clock.now()));
         Ok(Self {
             fanout: Arc::new(fanout.with_lookout(Arc::clone(&lookout))),
             metrics,
             audit,
             lookout,
+            delivery,
         })
     }
 

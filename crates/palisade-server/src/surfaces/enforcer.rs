@@ -7,7 +7,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use http::request::Parts;
 use palisade::Engine;
-use palisade::engine::{Observer, RequestAnswer};
+use palisade::engine::{Observer, RequestAnswer, ReservationGuard};
 use palisade::extract::{
     ArrivedRequest, EdgeConfig, EdgeRequest, ExtractError, RefusedRequest, identify,
 };
@@ -35,7 +35,7 @@ pub(crate) struct Enforcer {
 #[derive(Clone, Copy)]
 pub(super) struct Visit<'a> {
     pub(super) edge: &'a EdgeConfig,
-    pub(super) policy: &'a PolicySet,
+    pub(super) policy: &'a Arc<PolicySet>,
     pub(super) peer: IpAddr,
     pub(super) parts: &'a Parts,
     pub(super) now: Micros,
@@ -68,8 +68,10 @@ pub(super) enum ArrivalCheck<'a> {
 pub(super) struct RequestDecision {
     pub(super) answer: RequestAnswer,
     pub(super) forward_path: Option<Box<str>>,
-    /// The facts by which it was decided.
+    /// The facts it was decided by.
     pub(super) facts: RequestFacts,
+    /// Whatever the request holds until the last byte of its answer (B-SLOT).
+    pub(super) guard: Option<Box<ReservationGuard>>,
 }
 
 impl Enforcer {
@@ -119,14 +121,33 @@ impl Enforcer {
                     answer,
                     forward_path: None,
                     facts: RequestFacts::unread(ip),
+                    guard: None,
                 });
             }
         };
+        // Only the proxy sees a request to its end.
+        let is_held = visit.surface == Surface::Proxy
+            && self.engine.takes_slots(visit.policy, &extracted.facts);
+        let (answer, guard) = match is_held {
+            true => Box::pin(self.hold(visit, &extracted.facts)).await?,
+            false => (self.engine.check(&extracted.facts).await, None),
+        };
         Ok(RequestDecision {
-            answer: self.engine.check(&extracted.facts).await,
+            answer,
             forward_path: extracted.forward_path,
             facts: extracted.facts,
+            guard,
         })
+    }
+
+    async fn hold(
+        &self,
+        visit: Visit<'_>,
+        facts: &RequestFacts,
+    ) -> Result<(RequestAnswer, Option<Box<ReservationGuard>>), Problem> {
+        let policy = Arc::clone(visit.policy);
+        let (answer, guard) = self.engine.hold(policy, facts).await?;
+        Ok((answer, guard.map(Box::new)))
     }
 
     /// Counts a request that is refused unread for its address all the same. If the address has

@@ -132,9 +132,15 @@ fn charges_of<'p>(policies: &'p [TestLimits], subject: &str, rng: &mut Rng) -> V
             let on_exceed = match rng.below(8) {
                 0 => OnExceed::Report,
                 1 => OnExceed::Count,
+                2 | 3 => OnExceed::Overdraft,
                 _ => OnExceed::Deny,
             };
-            let cost = u32::try_from(1 + rng.below(3)).unwrap_or(1);
+            let cost = match on_exceed {
+                // Also looks, and costs above every limit.
+                OnExceed::Overdraft => *rng.pick(&[0, 1, 4, 60, 400]),
+                _ => 1 + rng.below(3),
+            };
+            let cost = u32::try_from(cost).unwrap_or(1);
             limits.charge_of(name, subject, cost, on_exceed)
         })
         .collect()

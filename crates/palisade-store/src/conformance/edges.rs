@@ -65,8 +65,9 @@ impl<S: Store> Edge<'_, S> {
         let mut taken = Vec::new();
         for step in 0..24 {
             self.clock.advance(self.rng.below(spec.window_us() / 6 + 2));
-            let on_exceed = match self.rng.below(3) {
+            let on_exceed = match self.rng.below(4) {
                 0 => OnExceed::Count,
+                1 => OnExceed::Overdraft,
                 _ => OnExceed::Deny,
             };
             let cost = self.cost(spec.capacity());

@@ -16,6 +16,7 @@ mod differential;
 mod edges;
 mod give_back;
 mod limits;
+mod overdraft;
 mod records;
 mod registries;
 mod rng;
@@ -143,6 +144,7 @@ pub async fn run_as<S: Store>(make: impl Make<S>, conversions: Conversions, comm
     step_back::run(&make).await;
     records::run(&make).await;
     registries::run(&make).await;
+    overdraft::run(&make).await;
     concurrency::run(&make, commits).await;
     for seed in 0..4 {
         let Bench { store, clock } = bench(&make).await;

@@ -138,7 +138,7 @@ impl Table {
         if let ([charge], Take::Consume) = (charges, take)
             && let Some(reading) = self.charge_one(charge, now, lifetime)
         {
-            let admitted = reading.retry_at.is_none() || charge.on_exceed != OnExceed::Deny;
+            let admitted = reading.retry_at.is_none() || !charge.on_exceed.denies();
             return (admitted, smallvec![reading]);
         }
         self.charge_locked(charges, take, now, lifetime)
@@ -174,7 +174,7 @@ impl Table {
             }
         }
         let (word, mut state) = segment.take(&mut body, slot);
-        let wait = spec.fits(&state, now, charge.cost);
+        let wait = spec.fits(&state, now, charge.required());
         let takes = wait.is_none() || charge.on_exceed == OnExceed::Count;
         if takes {
             spec.take(&mut state, now, charge.cost);
@@ -536,7 +536,7 @@ impl<'t> Decision<'t> {
 /// Charges a bucket in place; returns its reading, and whether anything was taken.
 fn charge_kept(charge: &Charge<'_>, kept: &mut StoredState, now: Micros) -> (Reading, bool) {
     let (spec, state) = (charge.spec, &mut kept.state);
-    let wait = spec.fits(state, now, charge.cost);
+    let wait = spec.fits(state, now, charge.required());
     let takes = wait.is_none() || charge.on_exceed == OnExceed::Count;
     if takes {
         spec.take(state, now, charge.cost);

@@ -18,12 +18,12 @@ pub(super) fn evaluate(
     let waits: PerCharge<Option<Micros>> = charges
         .iter()
         .zip(&*states)
-        .map(|(charge, state)| charge.spec.fits(state, now, charge.cost))
+        .map(|(charge, state)| charge.spec.fits(state, now, charge.required()))
         .collect();
     let admitted = charges
         .iter()
         .zip(&waits)
-        .all(|(charge, wait)| wait.is_none() || charge.on_exceed != OnExceed::Deny);
+        .all(|(charge, wait)| wait.is_none() || !charge.on_exceed.denies());
     if admitted && take == Take::Consume {
         for ((charge, state), wait) in charges.iter().zip(&mut *states).zip(&waits) {
             if wait.is_none() || charge.on_exceed == OnExceed::Count {

@@ -178,7 +178,7 @@ impl<C: Clock> MemoryStore<C> {
         let now = inner.clock.now();
         let changed = |position: usize, charge: &Charge<'_>, state: &mut State| {
             change(position, charge, state, now);
-            charge.spec.read(state, now, charge.cost)
+            charge.spec.read(state, now, charge.required())
         };
         let readings = inner.table.change(charges, inner.lifetime, changed);
         self.note_charges(charges);

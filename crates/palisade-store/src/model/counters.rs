@@ -78,12 +78,17 @@ pub(super) fn take(memory: &mut Memory, spec: &BucketSpec, now: Micros, cost: u3
             let at = counts_from(spec, now).max(newest);
             match hits.last_mut() {
                 Some((last, count)) if *last == at => *count += cost,
+                _ if cost == 0 => {}
                 _ => hits.push((at, cost)),
             }
             *memory = Memory::Hits(hits);
         }
         Algorithm::TokenBucket => {
-            let ticks = poured(memory, spec, now, cost);
+            // A debt is at most what flows in during a window; one that was deeper by an earlier
+            // limit stays as it is.
+            let debt = u128::from(spec.window_us()) * TICKS;
+            let deepest = (water_max(spec) + debt).max(water(memory, now));
+            let ticks = poured(memory, spec, now, cost).min(deepest);
             *memory = Memory::Water { at: now.0, ticks };
         }
         Algorithm::FixedWindow => {

@@ -69,6 +69,15 @@ fn cost_with_earlier(charges: &[Charge<'_>], at: usize) -> u32 {
     same.fold(0, |sum, charge| charge.cost.saturating_add(sum))
 }
 
+/// Amount that must be left of a bucket that is to take `cost`: one, if it may be overdrawn
+/// (B-OVERDRAFT).
+fn needed(charge: &Charge<'_>, cost: u32) -> u32 {
+    match charge.on_exceed {
+        OnExceed::Overdraft => 1,
+        _ => cost,
+    }
+}
+
 impl Inner {
     fn memory(&self, id: Digest) -> Memory {
         self.buckets.get(&id).cloned().unwrap_or_default()
@@ -80,10 +89,14 @@ impl Inner {
             .map(|at| cost_with_earlier(charges, at))
             .collect();
         let mut memories: Vec<Memory> = charges.iter().map(|c| self.memory(c.id)).collect();
-        let wait = |at: usize| counters::wait(&memories[at], charges[at].spec, now, costs[at]);
+        let wait = |at: usize| {
+            let needed = needed(&charges[at], costs[at]);
+            counters::wait(&memories[at], charges[at].spec, now, needed)
+        };
         let waits: Vec<Option<Micros>> = (0..charges.len()).map(wait).collect();
         let denies = |(charge, wait): (&Charge<'_>, &Option<Micros>)| {
-            wait.is_some() && charge.on_exceed == OnExceed::Deny
+            let is_strict = matches!(charge.on_exceed, OnExceed::Deny | OnExceed::Overdraft);
+            wait.is_some() && is_strict
         };
         let admitted = !charges.iter().zip(&waits).any(denies);
         let mut readings = BucketReadings::new();
@@ -118,7 +131,8 @@ impl Inner {
         for (at, charge) in charges.enumerate() {
             let memory = self.buckets.entry(charge.id).or_default();
             change(at, charge, memory);
-            readings.push(counters::read(memory, charge.spec, now, charge.cost));
+            let needed = needed(charge, charge.cost);
+            readings.push(counters::read(memory, charge.spec, now, needed));
         }
         ChargeOutcome {
             now,

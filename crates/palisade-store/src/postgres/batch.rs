@@ -140,6 +140,7 @@ impl<'a> Batch<'a> {
                 OnExceed::Deny => 0,
                 OnExceed::Report => 1,
                 OnExceed::Count => 2,
+                OnExceed::Overdraft => 3,
             };
             self.exceeds
                 .push(on_exceed + if is_repeated { REPEATED } else { 0 });

@@ -3,7 +3,7 @@
 //! The script returns the state that it found. Readings are computed from it here, with the pure
 //! functions, so that a reading cannot differ from the definition.
 
-use palisade_core::limit::{Algorithm, Hits, Reading, State, Window};
+use palisade_core::limit::{Algorithm, BucketSpec, Hits, Reading, State, Window};
 use palisade_core::plan::{Charge, OnExceed};
 use palisade_core::time::Micros;
 
@@ -91,6 +91,7 @@ pub(super) struct Bucket {
     pub(super) limit: Limit,
     on_exceed: OnExceed,
     cost: u32,
+    spec: BucketSpec,
     /// When the charge was made, if it is given back.
     taken_at: Micros,
 }
@@ -102,6 +103,7 @@ impl Bucket {
             limit: limit(charge),
             on_exceed: charge.on_exceed,
             cost: charge.cost,
+            spec: *charge.spec,
             taken_at: Micros(0),
         }
     }
@@ -123,6 +125,7 @@ fn limit(charge: &Charge<'_>) -> Limit {
         OnExceed::Deny => 0,
         OnExceed::Report => 1,
         OnExceed::Count => 2,
+        OnExceed::Overdraft => 3,
     };
     let window = match charge.spec.window() {
         Window::Span(span) => exact(Micros(span)),
@@ -414,7 +417,12 @@ impl Decided {
         for (bucket, found) in buckets.iter().zip(&self.found) {
             if found.is_taken(bucket.on_exceed) {
                 taken.retain(|earlier| earlier.key != bucket.key);
-                taken.push(bucket.clone().taken_at(self.now));
+                let cost = bucket.spec.taken_of(&found.state, self.now, bucket.cost);
+                let bucket = Bucket {
+                    cost,
+                    ..bucket.clone()
+                };
+                taken.push(bucket.taken_at(self.now));
             }
         }
         taken

@@ -63,6 +63,7 @@ pub(super) fn request(line: &str, slash: EncodedSlash) -> Option<Event> {
         op: Some(plain.op),
         layers: plain.layers,
         receipt: None,
+        report: None,
         ip: plain.ip,
         method: plain.method,
         path: plain.path,

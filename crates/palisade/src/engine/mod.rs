@@ -33,7 +33,7 @@ use guard::Guard;
 use limits::Limits;
 use link::Link;
 use operators::Registries;
-use reservations::{Register, Retries};
+use reservations::{Queues, Register, Retries};
 use seldom::Seldom;
 use thresholds::Thresholds;
 
@@ -66,7 +66,7 @@ pub use ports::{
 
 pub use reservations::{
     ExtendAnswer, HOLD_DEFAULT, HeldReservation, Hold, ReservationError, ReservationFigures,
-    ReserveAnswer, Settlement,
+    ReservationGuard, ReserveAnswer, Settlement, TookTooLong,
 };
 pub use thresholds::ReachedThreshold;
 
@@ -158,6 +158,7 @@ pub struct Engine {
     candidate: Seldom<Candidate>,
     retries: Retries,
     register: Register,
+    queues: Queues,
     thresholds: Thresholds,
 }
 
@@ -188,6 +189,7 @@ impl Engine {
             candidate: Seldom::default(),
             retries: Retries::default(),
             register: Register::default(),
+            queues: Queues::default(),
             thresholds: Thresholds::default(),
             policy: ArcSwap::new(registries.credentials.attach(policy)),
             registries,

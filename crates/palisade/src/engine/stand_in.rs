@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use palisade_core::limit::Reading;
-use palisade_core::plan::{Charge, OnExceed};
+use palisade_core::plan::Charge;
 use palisade_core::time::{Clock, Micros};
 use palisade_store::{Buckets, ChargeOutcome, StoreError, StoreStats, Take, TakenCharge, Vitals};
 use parking_lot::Mutex;
@@ -106,7 +106,7 @@ impl StandIn {
             *reading = both;
         }
         let denies = |(charge, reading): (&Charge<'_>, &Reading)| {
-            charge.on_exceed == OnExceed::Deny && reading.retry_at.is_some()
+            charge.on_exceed.denies() && reading.retry_at.is_some()
         };
         own.admitted &= !long.iter().zip(&own.readings).any(denies);
         own
@@ -159,7 +159,8 @@ fn joined(
     };
     let used = own.used.saturating_add(carried.used);
     let capacity = u64::from(charge.spec.capacity());
-    let fits = own.retry_at.is_none() && used.saturating_add(u64::from(charge.cost)) <= capacity;
+    let fits =
+        own.retry_at.is_none() && used.saturating_add(u64::from(charge.required())) <= capacity;
     Reading {
         used,
         remaining: capacity.saturating_sub(used),

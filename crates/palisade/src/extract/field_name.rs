@@ -19,6 +19,14 @@ pub(super) fn is_alike(key: &str, wanted: &str) -> bool {
     is_read_as(key, wanted) || is_read_as(&String::from_utf8_lossy(&decoded), wanted)
 }
 
+/// True if some reader takes the encoded `key` for the whole of `wanted`.
+pub(super) fn is_same(key: &str, wanted: &str) -> bool {
+    let decoded = decoded(key.as_bytes());
+    let key = spelling::one(&String::from_utf8_lossy(&decoded));
+    let key = key.split('\0').next().unwrap_or_default();
+    words(key).join("_") == words(&spelling::one(wanted)).join("_")
+}
+
 /// True for an encoded name that readers do not decode to the same text, or do not keep whole:
 /// PHP and C cut it at NUL, ASP.NET knows `%u0061`, classic ASP drops a `%` that escapes nothing.
 pub(super) fn is_unclear(key: &[u8]) -> bool {

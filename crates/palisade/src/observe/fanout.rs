@@ -28,6 +28,8 @@ pub struct Fanout {
     audit: Option<Arc<Audit>>,
     surges: Surges,
     lookout: Option<Arc<Lookout>>,
+    /// Hears of thresholds besides the others.
+    thresholds: Option<Arc<dyn Observer>>,
 }
 
 impl Fanout {
@@ -49,6 +51,7 @@ impl Fanout {
             audit,
             surges: Surges::default(),
             lookout: None,
+            thresholds: None,
         }
     }
 
@@ -56,6 +59,13 @@ impl Fanout {
     #[must_use]
     pub fn with_lookout(mut self, lookout: Arc<Lookout>) -> Self {
         self.lookout = Some(lookout);
+        self
+    }
+
+    /// Adds an observer of the thresholds that limits reach.
+    #[must_use]
+    pub fn with_thresholds(mut self, observer: Arc<dyn Observer>) -> Self {
+        self.thresholds = Some(observer);
         self
     }
 
@@ -186,7 +196,10 @@ impl Observer for Fanout {
     }
 
     fn threshold(&self, reached: &ReachedThreshold) {
-        self.each().for_each(|one| one.threshold(reached));
+        let others = self.thresholds.as_deref();
+        self.each()
+            .chain(others)
+            .for_each(|one| one.threshold(reached));
     }
 
     fn candidate_differs(&self, seen: &CandidateSeen<'_>) {

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use palisade_core::Id;
 use palisade_core::failure::{Event, Policy};
 use palisade_core::key::{Digest, Keyring, anonymised};
-use palisade_core::policy::{Limit, PolicySet};
+use palisade_core::policy::PolicySet;
 use palisade_core::record::Flow;
 use palisade_core::rule::Rule;
 use palisade_core::time::{Micros, SECOND};
@@ -212,19 +212,6 @@ const fn line_of(event: Event, policy: Policy) -> Option<Line> {
     })
 }
 
-/// Returns the limits of the new policy that cannot keep the use counted so far under the same
-/// name.
-fn starting_anew<'p>(
-    before: &'p PolicySet,
-    policy: &'p PolicySet,
-) -> impl Iterator<Item = &'p Limit> {
-    policy.limits().iter().filter(|limit| {
-        let mut old = before.limits().iter();
-        let old = old.find(|old| old.name == limit.name);
-        old.is_some_and(|old| !limit.keeps_count_of(old))
-    })
-}
-
 impl Observer for DenialLog {
     fn decided(&self, seen: &DecisionEvent<'_>) {
         if self.concerns(seen) {
@@ -324,12 +311,13 @@ impl Observer for DenialLog {
                 to = policy.revision,
                 "another policy is in force"
             );
-            for limit in starting_anew(before, policy) {
+            for (limit, key) in policy.limits_starting_anew(before) {
                 tracing::warn!(
                     target: "palisade::policy",
                     event = "limit_starts_anew",
                     limit = &*limit.name,
-                    "what was used of this limit is not carried over: its window, kind, class or place changed"
+                    changed = key,
+                    "what was used of this limit is not carried over"
                 );
             }
         }
@@ -364,46 +352,6 @@ impl Observer for DenialLog {
                 event = "policy_source_recovered",
                 "the policy source answers again"
             ),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use palisade_policy::{Env, Overrides};
-
-    use super::*;
-
-    fn policy(limit: &str) -> Arc<PolicySet> {
-        let text = format!("[policy]\ndefaults = false\n[[limit]]\nname = \"few\"\n{limit}\n");
-        let path = std::path::Path::new("test.toml");
-        let (env, flags) = (Env::default(), Overrides::default());
-        palisade_policy::load_text(path, &text, &env, &flags)
-            .unwrap()
-            .policy
-    }
-
-    #[test]
-    fn x10_a_limit_that_forgets_what_was_used_is_named() {
-        let before = policy("by = [\"ip\"]\nrate = \"5/min\"");
-        let forgets = |limit| {
-            let after = policy(limit);
-            starting_anew(&before, &after).count() == 1
-        };
-        for kept in [
-            "by = [\"ip\"]\nrate = \"9/min\"",
-            "by = [\"ip\"]\nrate = \"5/min\"\naccuracy = \"leased\"",
-            "by = [\"ip\"]\nrate = \"5/min\"\nalgorithm = \"token-bucket\"",
-        ] {
-            assert!(!forgets(kept), "{kept}");
-        }
-        for forgotten in [
-            "by = [\"ip\"]\nrate = \"5/h\"",
-            "by = [\"user\"]\nrate = \"5/min\"",
-            "by = [\"ip\"]\nrate = \"5/min\"\naccuracy = \"local\"",
-            "by = [\"ip\"]\nrate = \"5/min\"\nalgorithm = \"fixed-window\"",
-        ] {
-            assert!(forgets(forgotten), "{forgotten}");
         }
     }
 }

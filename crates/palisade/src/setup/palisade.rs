@@ -66,6 +66,7 @@ impl Palisade {
         self.background.abort();
         // The task was aborted, so its result says nothing.
         let _ = self.background.await;
+        self.engine.guards_settled().await;
         self.engine.finish().await
     }
 }

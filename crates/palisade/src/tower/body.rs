@@ -7,7 +7,11 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
-use super::service::Held;
+use super::service::{Held, Hold};
+use crate::engine::TookTooLong;
+
+/// The error of a body: that of the application, or [`TookTooLong`].
+pub type BodyError = Box<dyn std::error::Error + Send + Sync>;
 
 pin_project! {
     /// The body of what a layer answers with, for one an [`EdgeLayer`](super::EdgeLayer).
@@ -57,17 +61,24 @@ impl<B> std::fmt::Debug for Guarded<B> {
 impl<B: Body> Body for Guarded<B>
 where
     B::Data: From<Bytes>,
+    B::Error: Into<BodyError>,
 {
     type Data = B::Data;
-    type Error = B::Error;
+    type Error = BodyError;
 
     fn poll_frame(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
-        let this = self.project();
+    ) -> Poll<Option<Result<Frame<B::Data>, BodyError>>> {
+        let mut this = self.project();
+        let is_over = |held: &mut Box<dyn Hold>| held.poll_over(cx).is_ready();
+        if this.held.as_mut().is_some_and(is_over) {
+            *this.held = None;
+            this.part.set(Part::Own { bytes: None });
+            return Poll::Ready(Some(Err(TookTooLong.into())));
+        }
         let polled = match this.part.project() {
-            PartProjected::Application { body } => body.poll_frame(cx),
+            PartProjected::Application { body } => body.poll_frame(cx).map_err(Into::into),
             PartProjected::Own { bytes } => {
                 Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes.into()))))
             }

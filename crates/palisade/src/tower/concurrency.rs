@@ -1,7 +1,6 @@
 //! A bound on the requests of each key that are in progress at once: for what is slow, not for what
 //! is frequent.
 
-use std::any::Any;
 use std::future::Future;
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -20,7 +19,7 @@ use tower_layer::Layer;
 use super::gate::{Decided, Gate, Head};
 use super::judge::Judge;
 use super::refusal::Refusal;
-use super::service::{Enforced, Kept, Passed, Rule};
+use super::service::{Enforced, Hold, Kept, Passed, Rule};
 use crate::engine::RequestAnswer;
 use crate::limiter::keyring;
 
@@ -289,7 +288,9 @@ impl<B: Send, J: Judge, K: Slots> Rule<B> for Concurrency<J, K> {
 pub struct UnderWay<L>(L);
 
 impl<L: Send + Sync + 'static> Kept for UnderWay<L> {
-    fn mark(self, _parts: &mut Parts) -> Option<Box<dyn Any + Send + Sync>> {
-        Some(Box::new(self.0))
+    fn mark(self, _parts: &mut Parts) -> Option<Box<dyn Hold>> {
+        Some(Box::new(self))
     }
 }
+
+impl<L: Send + Sync> Hold for UnderWay<L> {}

@@ -1,9 +1,10 @@
 //! The layer before authentication: throttle, allowlist, address, client (L-LAYERS).
 
-use std::any::Any;
+use std::task::{Context, Poll};
 
 use http::Request;
 use http::response::Parts;
+use palisade_core::Id;
 use palisade_core::facts::Layers;
 use tower_layer::Layer;
 
@@ -11,7 +12,7 @@ use super::asked::Question;
 use super::gate::{Gate, Head, Marks};
 use super::judge::Judge;
 use super::refusal::Refusal;
-use super::service::{Enforced, Kept, Passed, Rule};
+use super::service::{Enforced, Hold, Kept, Passed, Rule};
 use crate::extract::EdgeConfig;
 
 /// Decides before anybody is authenticated. This is the outermost of the layers. Behind another one
@@ -106,18 +107,24 @@ impl<B: Send, J: Judge> Rule<B> for Edge<J> {
         }
         let (facts, path) = gate.facts(Head::of(&request), Layers::Edge).await?;
         let asked = (request.extensions(), Question::Edge);
-        let decided = gate.admit(facts, asked).await?;
-        let kept = Some(gate.pass(decided, &mut request, path));
+        let admitted = gate.admit(facts, asked).await?;
+        let kept = Some(gate.pass(admitted, &mut request, path));
         Ok(Passed { request, kept })
     }
 }
 
 /// The decision of a layer, or `None` if an earlier layer had decided all of it.
 impl Kept for Option<Marks> {
-    fn mark(self, parts: &mut Parts) -> Option<Box<dyn Any + Send + Sync>> {
-        if let Some(marks) = self {
-            marks.put(parts);
-        }
-        None
+    fn mark(self, parts: &mut Parts) -> Option<Box<dyn Hold>> {
+        self?.put(parts)
+    }
+
+    fn request_id(&self) -> Option<&Id> {
+        self.as_ref()?.request_id()
+    }
+
+    fn poll_over(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.as_mut()
+            .map_or(Poll::Pending, |marks| marks.poll_over(cx))
     }
 }

@@ -4,6 +4,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
+use std::task::{Context, Poll};
 
 use futures_util::FutureExt;
 use http::request::Parts;
@@ -18,7 +19,8 @@ use parking_lot::Mutex;
 use super::asked::{Asked, JudgeId, Question};
 use super::judge::{Judge, OneLimit};
 use super::refusal::Refusal;
-use crate::engine::{Engine, RequestAnswer};
+use super::service::{Held, Hold};
+use crate::engine::{Engine, RequestAnswer, ReservationGuard};
 use crate::extract::client_ip::client_ip;
 use crate::extract::{
     Agent, ArrivedRequest, EdgeConfig, EdgeRequest, RefusedRequest, arrive, arrive_at, complete,
@@ -373,16 +375,18 @@ impl<J: Judge> Gate<J> {
     /// extensions. Returns the marks for its answer.
     pub(super) fn pass<B>(
         &self,
-        decided: Decided,
+        admitted: AdmittedRequest,
         request: &mut Request<B>,
         path: Option<Box<str>>,
     ) -> Marks {
         if let Some(path) = path {
             go_on(request.uri_mut(), path);
         }
+        let AdmittedRequest { decided, held } = admitted;
         request.extensions_mut().insert(decided.clone());
         Marks {
             decided,
+            held,
             on_responses: self.marks_responses,
         }
     }
@@ -453,15 +457,18 @@ impl<J: Judge> Gate<J> {
             let Some(question) = question(request, facts) else {
                 return Some(Ok(None));
             };
+            if self.judge.takes_slots(policy, facts) {
+                return None;
+            }
             let asked = self.asking(request.extensions(), question);
             let answer = self.judge.check(policy, facts).now_or_never()?;
             let outside = outside(request.extensions());
             let decided = self.outcome(answer, facts.request_id.take(), (asked, outside));
-            Some(decided.map(|decided| Some((decided, path))))
+            Some(decided.map(|decided| Some((AdmittedRequest::of(decided), path))))
         })??;
         Some(decided.map(|passed| {
-            let (decided, path) = passed?;
-            Some(self.pass(decided, request, path))
+            let (admitted, path) = passed?;
+            Some(self.pass(admitted, request, path))
         }))
     }
 
@@ -535,15 +542,23 @@ impl<J: Judge> Gate<J> {
     }
 
     /// Decides about a request with these extensions. Returns the decision if it lets the request
-    /// through.
+    /// through, with what the request holds from now on.
     pub(super) async fn admit(
         &self,
         facts: RequestFacts,
         (extensions, question): (&Extensions, Question),
-    ) -> Result<Decided, Refusal> {
+    ) -> Result<AdmittedRequest, Refusal> {
         let before = (self.asking(extensions, question), outside(extensions));
-        let answer = self.check(&facts).await;
-        self.outcome(answer, facts.request_id, before)
+        let takes_slots = |policy: &Arc<PolicySet>| self.judge.takes_slots(policy, &facts);
+        let (answer, guard) = if self.judge.with_policy(takes_slots) {
+            let policy = self.judge.policy();
+            Box::pin(self.judge.hold(&policy, &facts)).await
+        } else {
+            (self.check(&facts).await, None)
+        };
+        let decided = self.outcome(answer, facts.request_id, before)?;
+        let held = guard.map(|guard| Box::new(guard) as Box<dyn Hold>);
+        Ok(AdmittedRequest { decided, held })
     }
 
     async fn check(&self, facts: &RequestFacts) -> RequestAnswer {
@@ -573,17 +588,61 @@ fn outside(extensions: &Extensions) -> Option<Weak<Told>> {
     extensions.get::<Decided>()?.speaking()
 }
 
+/// The decision that lets a request through, and what the request holds.
+pub(super) struct AdmittedRequest {
+    decided: Decided,
+    held: Held,
+}
+
+impl AdmittedRequest {
+    /// A decision on a request that holds nothing.
+    const fn of(decided: Decided) -> Self {
+        Self {
+            decided,
+            held: None,
+        }
+    }
+}
+
+impl Hold for ReservationGuard {
+    fn poll_over(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        Self::poll_over(self, cx)
+    }
+}
+
 /// The decision about a request that passes, until its answer is marked.
-#[derive(Debug)]
 pub struct Marks {
     decided: Decided,
+    held: Held,
     on_responses: bool,
 }
 
+impl std::fmt::Debug for Marks {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Marks").finish_non_exhaustive()
+    }
+}
+
 impl Marks {
+    pub(super) fn request_id(&self) -> Option<&Id> {
+        self.decided.request_id()
+    }
+
+    /// Ready, once, when the request may not hold its place any longer.
+    pub(super) fn poll_over(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let held = self.held.as_mut();
+        held.map_or(Poll::Pending, |held| held.poll_over(cx))
+    }
+
     /// Adds the headers of the decision, unless a layer inside has set tighter ones, or has refused
-    /// (L-CONSTRAINT).
-    pub(super) fn put(self, parts: &mut response::Parts) {
+    /// (L-CONSTRAINT). Returns what the answer holds.
+    pub(super) fn put(mut self, parts: &mut response::Parts) -> Held {
+        let held = self.held.take();
+        self.show(parts);
+        held
+    }
+
+    fn show(self, parts: &mut response::Parts) {
         let decided = self.decided;
         let within = decided.within(&parts.extensions);
         let told = within

@@ -109,8 +109,8 @@ impl<B: Send, J: Judge> Rule<B> for Identity<J> {
             });
         }
         let asked = (request.extensions(), Question::about(&facts));
-        let decided = gate.admit(facts, asked).await?;
-        let kept = Some(gate.pass(decided, &mut request, path));
+        let admitted = gate.admit(facts, asked).await?;
+        let kept = Some(gate.pass(admitted, &mut request, path));
         Ok(Passed { request, kept })
     }
 }

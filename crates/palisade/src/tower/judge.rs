@@ -15,7 +15,7 @@ use palisade_core::{PolicySet, RequestFacts};
 use palisade_store::memory::TimedReading;
 
 use crate::SystemClock;
-use crate::engine::{Engine, RequestAnswer};
+use crate::engine::{Engine, RequestAnswer, ReservationGuard};
 use crate::limiter::Limiter;
 
 /// Decides requests.
@@ -29,6 +29,22 @@ pub trait Judge: Send + Sync + 'static {
         policy: &Arc<PolicySet>,
         facts: &RequestFacts,
     ) -> impl Future<Output = RequestAnswer> + Send;
+
+    /// Whether a request with these facts is to be held until the last byte of its answer, because
+    /// a limit on what is in progress applies to it (B-SLOT). It is then asked by
+    /// [`Judge::hold`].
+    fn takes_slots(&self, _policy: &PolicySet, _facts: &RequestFacts) -> bool {
+        false
+    }
+
+    /// Decides a request like [`Judge::check`], and holds what it takes until the guard is dropped.
+    fn hold(
+        self: &Arc<Self>,
+        policy: &Arc<PolicySet>,
+        facts: &RequestFacts,
+    ) -> impl Future<Output = (RequestAnswer, Option<ReservationGuard>)> + Send {
+        async { (self.check(policy, facts).await, None) }
+    }
 
     /// Whether [`Judge::check`] is ready when it is polled first: a gate then decides without
     /// a future of its own.
@@ -69,6 +85,22 @@ pub trait Judge: Send + Sync + 'static {
 impl Judge for Engine {
     async fn check(&self, policy: &Arc<PolicySet>, facts: &RequestFacts) -> RequestAnswer {
         self.check_under(Arc::clone(policy), facts).await
+    }
+
+    fn takes_slots(&self, policy: &PolicySet, facts: &RequestFacts) -> bool {
+        Self::takes_slots(self, policy, facts)
+    }
+
+    async fn hold(
+        self: &Arc<Self>,
+        policy: &Arc<PolicySet>,
+        facts: &RequestFacts,
+    ) -> (RequestAnswer, Option<ReservationGuard>) {
+        match Self::hold(self, Arc::clone(policy), facts).await {
+            Ok(held) => held,
+            // The facts that layers read name no costs: nothing is wrong with their units.
+            Err(_) => (self.check_under(Arc::clone(policy), facts).await, None),
+        }
     }
 
     fn answers_at_once(&self) -> bool {

@@ -7,6 +7,9 @@
 //! | [`LoginLayer`] | around a login | asks the guard before, reports the outcome after |
 //! | [`ConcurrencyLayer`] | around what is slow | so many at once for each key |
 //!
+//! Where a limit of the policy has `concurrency`, the edge and identity layers hold a place of it from
+//! the head of a request to the last byte of its answer (B-SLOT).
+//!
 //! A [`Gate`] decides: by an [`Engine`](crate::Engine) with a policy on any store, or by one
 //! [`Limiter`](crate::Limiter) without a policy.
 //!
@@ -57,7 +60,7 @@ mod refusal;
 mod service;
 mod who;
 
-pub use body::Guarded;
+pub use body::{BodyError, Guarded};
 pub use concurrency::{ConcurrencyLayer, InFlight, Slots};
 pub use edge::EdgeLayer;
 pub use gate::{Decided, Gate};
@@ -66,3 +69,5 @@ pub use judge::{Judge, OneLimit};
 pub use login::{Attempt, LoginLayer, LoginService, Outcome, by_status};
 pub use service::{Enforced, Enforcing};
 pub use who::Who;
+
+pub use crate::engine::TookTooLong;

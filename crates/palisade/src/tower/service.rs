@@ -1,12 +1,12 @@
 //! The one service behind every layer: it runs a rule before the application, and after it.
 
-use std::any::Any;
-use std::future::Future;
-use std::pin::Pin;
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
 
 use http::response::Parts;
 use http::{Request, Response};
+use palisade_core::Id;
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
@@ -14,8 +14,16 @@ use super::body::Guarded;
 use super::grpc;
 use super::refusal::Refusal;
 
-/// A value that releases something when it is dropped.
-pub(super) type Held = Option<Box<dyn Any + Send + Sync>>;
+/// Something that a request holds until the last byte of its answer, and that dropping gives back.
+pub trait Hold: Send + Sync {
+    /// Ready, once, when it may not be held any longer: the answer is to end.
+    fn poll_over(&mut self, _cx: &mut Context<'_>) -> Poll<()> {
+        Poll::Pending
+    }
+}
+
+/// Whatever an answer holds.
+pub(super) type Held = Option<Box<dyn Hold>>;
 
 /// A request that passes, with the state of the rule.
 pub struct Passed<B, K> {
@@ -28,7 +36,17 @@ pub struct Passed<B, K> {
 /// State of a rule between the request and its answer.
 pub trait Kept: Send {
     /// Marks the application's answer. The returned value is held until the body has been sent.
-    fn mark(self, parts: &mut Parts) -> Option<Box<dyn Any + Send + Sync>>;
+    fn mark(self, parts: &mut Parts) -> Option<Box<dyn Hold>>;
+
+    /// The request's id, for an answer in the application's place (I-ID).
+    fn request_id(&self) -> Option<&Id> {
+        None
+    }
+
+    /// Ready, once, when the request has to end before it is answered.
+    fn poll_over(&mut self, _cx: &mut Context<'_>) -> Poll<()> {
+        Poll::Pending
+    }
 }
 
 /// The steps of a layer before and after the application. Implemented by the layers' own rules; a
@@ -123,15 +141,34 @@ where
 {
     let is_grpc = grpc::is_grpc(request.headers());
     Box::pin(async move {
-        let Passed { request, kept } = match rule.before(request).await {
+        let Passed { request, mut kept } = match rule.before(request).await {
             Ok(passed) => passed,
             Err(refusal) => return Ok(refusal.answer(is_grpc)),
         };
-        let (mut parts, body) = ready.call(request).await?.into_parts();
+        let answering = pin!(ready.call(request));
+        let Some(answered) = unless_over(&mut kept, answering).await else {
+            return Ok(Refusal::unavailable(OVER, kept.request_id()).answer(is_grpc));
+        };
+        let (mut parts, body) = answered?.into_parts();
         let held = kept.mark(&mut parts);
         let body = Guarded::application(body, held);
         Ok(Response::from_parts(parts, body))
     })
+}
+
+/// Detail of the answer to a request that may not be held any longer.
+const OVER: &str = "the request took longer than its reservation may last";
+
+/// The output of `answering`, or `None` if the request has to end before.
+async fn unless_over<F: Future>(
+    kept: &mut impl Kept,
+    mut answering: Pin<&mut F>,
+) -> Option<F::Output> {
+    poll_fn(|cx| match answering.as_mut().poll(cx) {
+        Poll::Ready(output) => Poll::Ready(Some(output)),
+        Poll::Pending => kept.poll_over(cx).map(|()| None),
+    })
+    .await
 }
 
 pin_project! {

@@ -55,6 +55,9 @@ pub struct Answer<'a> {
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     #[cfg_attr(feature = "openapi", schema(value_type = Vec<String>, required = false))]
     pub not_asked: &'a [std::sync::Arc<str>],
+    /// Milliseconds that the request waited in line for a slot.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub waited_ms: Option<u32>,
     /// Limits that have reached a share in their `warn_at`.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     #[cfg_attr(feature = "openapi", schema(required = false))]
@@ -97,6 +100,7 @@ impl<'a> Answer<'a> {
             shadow: decision.shadow.as_deref(),
             receipt: decision.receipt.as_deref(),
             not_asked: decision.not_asked.as_deref().unwrap_or_default(),
+            waited_ms: decision.waited_ms,
             warnings: decision.warnings.as_deref().unwrap_or_default(),
             headers: headers(decision, families),
             status: decision.status,

@@ -60,6 +60,10 @@ impl Answer<'_> {
             raw(out, ",\"not_asked\":");
             serde_json::to_writer(&mut *out, self.not_asked)?;
         }
+        if let Some(waited_ms) = self.waited_ms {
+            raw(out, ",\"waited_ms\":");
+            number(out, u64::from(waited_ms));
+        }
         if !self.warnings.is_empty() {
             raw(out, ",\"warnings\":");
             serde_json::to_writer(&mut *out, self.warnings)?;
@@ -265,6 +269,7 @@ mod tests {
             retry_after: Some(300),
         }];
         refused.not_asked = Some(["per-key".into()].into());
+        refused.waited_ms = Some(120);
         refused.warnings = Some(Box::new([palisade_core::decision::ThresholdWarning {
             limit: "a\"b".into(),
             share_permille: 800,

@@ -38,6 +38,10 @@ pub struct RawRequest<'a> {
     #[serde(borrow, default)]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<bool>))]
     pub receipt: Option<RawReceipt<'a>>,
+    /// Whether it reports work that is done: every limit is charged in full, below zero if need be,
+    /// even if the answer is a refusal.
+    #[serde(default)]
+    pub report: Option<bool>,
     /// Address of the client.
     #[serde(borrow, default, deserialize_with = "text")]
     #[cfg_attr(feature = "openapi", schema(value_type = String, required = true))]
@@ -202,6 +206,7 @@ impl RawRequest<'_> {
             layers: self.layers.unwrap_or_default(),
             guess: false,
             receipt,
+            report: self.report.unwrap_or_default(),
             bot: false,
             request_id: id("request_id", self.request_id.as_deref())?,
             correlation_id: id("correlation_id", self.correlation_id.as_deref())?,

@@ -50,6 +50,10 @@ impl ReserveCall {
             let problem = "is for `/v1/check`: what is reserved is settled or released";
             return Err(FieldError::new("receipt", problem).into());
         }
+        if fields.contains_key("report") {
+            let problem = "is for `/v1/check`: settle says what was used";
+            return Err(FieldError::new("report", problem).into());
+        }
         let text = Value::Object(fields).to_string();
         let raw: RawRequest<'_> = parse(text.as_bytes())?;
         let facts = raw.into_facts_of(slash)?;

@@ -120,7 +120,7 @@ impl Watched {
 }
 
 /// The one id of a refusal, in its header and its body.
-async fn id_of<A: http_body::Body<Error = Infallible>>(response: Response<A>) -> String {
+async fn id_of<A: http_body::Body<Error: std::fmt::Debug>>(response: Response<A>) -> String {
     let id = header(&response, "x-request-id").to_owned();
     let body: Value = serde_json::from_str(&text(response).await).unwrap();
     assert_eq!(body["request_id"], id.as_str());

@@ -131,7 +131,7 @@ fn r_value_the_most_specific_limit_answers_entry_by_entry() {
 #[test]
 fn r_value_an_open_value_has_a_bucket_of_its_own_and_a_shared_one_has_not() {
     let mut shared = limit("shared: path=/api/*");
-    shared.by = vec![];
+    shared.by = [].into();
     let policy = policy_of(vec![limit("own: ip"), shared], RlsSettings::default());
     let buckets = charged(
         &policy,
@@ -359,7 +359,8 @@ fn t_org_a_tenants_figure_holds_where_the_policy_says_which_entry_names_it() {
     assert_eq!(orgs, [Some("acme"), Some("other")]);
     let hundred = NonZeroU32::new(100).unwrap();
     let spec = BucketSpec::new(Algorithm::SlidingLog, hundred, Window::Span(MINUTE), None);
-    let own = TenantPolicy::new(1, [("per-org".into(), spec.unwrap())]);
+    let limit = policy.limit("per-org").unwrap();
+    let own = TenantPolicy::new(1, [(limit, spec.unwrap())]);
     let tenants = [Some(Arc::new(own)), None];
     let instead = Instead {
         figures: &[],

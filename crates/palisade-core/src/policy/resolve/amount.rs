@@ -4,6 +4,7 @@ use std::num::NonZeroU32;
 
 use super::super::{Limit, QuotaUnit, RouteMatch};
 use crate::facts::RequestFacts;
+use crate::plan::OnExceed;
 
 /// Amount that a limit is charged, where a decision's costs are stated by unit.
 pub(super) enum Amount {
@@ -30,7 +31,14 @@ pub(super) fn amount(limit: &Limit, route: &RouteMatch<'_>, facts: &RequestFacts
     };
     let charged = asked.checked_mul(u64::from(weight_in(limit, route).get()));
     let charged = charged.and_then(|charged| u32::try_from(charged).ok());
-    charged.map_or(Amount::TooLarge, Amount::Whole)
+    match charged {
+        Some(charged) => Amount::Whole(charged),
+        // As much as a bucket can owe.
+        None if facts.report || limit.def.on_exceed == OnExceed::Overdraft => {
+            Amount::Whole(u32::MAX)
+        }
+        None => Amount::TooLarge,
+    }
 }
 
 /// Weight of one unit in a limit. The costs of routes and limits multiply requests only.

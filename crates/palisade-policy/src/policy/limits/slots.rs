@@ -4,13 +4,18 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use palisade_core::limit::{Algorithm, BucketSpec, Window};
-use palisade_core::policy::{Accuracy, Dimension, LimitDef, QuotaUnit, Standing};
+use palisade_core::policy::{Accuracy, Dimension, LimitDef, QuotaUnit, SlotQueue, Standing};
 
 use super::{Checker, define};
 use crate::policy::tables::LimitTable;
 
 /// Most slots of a limit: each is an instant in its bucket.
 const CONCURRENCY_MAX: u32 = 1_000;
+/// Most callers that wait for a bucket on a node.
+const QUEUE_MAX: u16 = 1_000;
+/// Shortest and longest wait.
+const WAIT_MIN: Duration = Duration::from_millis(100);
+const WAIT_MAX: Duration = Duration::from_secs(30);
 /// Shortest and longest hold.
 const HOLD_MIN: Duration = Duration::from_secs(1);
 const HOLD_MAX: Duration = Duration::from_secs(3_600);
@@ -22,11 +27,13 @@ impl Checker<'_> {
         self.excluded(&table);
         let count = self.count(&table);
         let hold = self.hold(&table);
-        let (count, hold) = (count?, hold?);
+        let queue = self.queue(&table);
+        let (count, hold, queue) = (count?, hold?, queue?);
         let window = Window::Span(u64::try_from(hold.as_micros()).ok()?);
         let spec = BucketSpec::new(Algorithm::SlidingLog, count, window, None).ok()?;
         let slots = LimitDef {
             concurrency: true,
+            queue,
             ..define(table, by, spec, Standing::Counted)
         };
         Some(slots)
@@ -57,6 +64,43 @@ impl Checker<'_> {
             return None;
         }
         Some(hold)
+    }
+
+    /// Who waits for a slot, if the limit has a queue; `None` if its keys are not valid.
+    #[expect(
+        clippy::option_option,
+        reason = "a queue that is wrong is not one that is absent"
+    )]
+    fn queue(&mut self, table: &LimitTable) -> Option<Option<SlotQueue>> {
+        let (most, wait) = match (table.queue, table.wait) {
+            (None, None) => return Some(None),
+            (Some(most), Some(wait)) => (most, wait),
+            (Some(_), None) => {
+                self.refuse("queue", "needs `wait`", "add `wait = \"2s\"`");
+                return None;
+            }
+            (None, Some(_)) => {
+                self.refuse("wait", "needs `queue`", "add `queue = 10`");
+                return None;
+            }
+        };
+        if !(WAIT_MIN..=WAIT_MAX).contains(&wait) {
+            let hint = "whoever waits longer had better come again later";
+            self.refuse("wait", "must be 100ms to 30s", hint);
+            return None;
+        }
+        let most = u16::try_from(most.get()).ok();
+        let Some(most) = most.filter(|most| *most <= QUEUE_MAX) else {
+            let problem = format!("must be 1 to {QUEUE_MAX}");
+            self.refuse(
+                "queue",
+                &problem,
+                "a node keeps no more callers waiting in all",
+            );
+            return None;
+        };
+        let wait_us = u64::try_from(wait.as_micros()).ok()?;
+        Some(Some(SlotQueue { most, wait_us }))
     }
 
     /// Keys that say how a rate is counted.

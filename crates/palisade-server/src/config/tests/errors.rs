@@ -446,6 +446,29 @@ fn s9_tokens_that_can_be_guessed_are_refused_and_short_ones_are_warned_of() {
 }
 
 #[test]
+fn b_overdraft_reports_that_would_be_refused_are_warned_of() {
+    let warned = |rest: &str| {
+        let text = format!(
+            "[[limit]]\nname = \"a\"\ndomain = \"edge\"\ndescriptor = [{{ key = \"user\" }}]\n\
+             rate = \"5/s\"\n{rest}\n"
+        );
+        format!("{:?}", read(&text, &Env::default()).unwrap().warnings)
+    };
+    let expected = "`a` counts tokens of an Envoy domain and refuses reports of more than is left";
+    let said = warned("unit = \"tokens\"");
+    assert!(said.contains(expected), "{said}");
+    for rest in [
+        "",
+        "unit = \"tokens\"\noverdraft = true",
+        "unit = \"tokens\"\noverdraft = \"always\"",
+        "unit = \"tokens\"\nshadow = true",
+    ] {
+        let said = warned(rest);
+        assert!(!said.contains("reports of more"), "{rest}: {said}");
+    }
+}
+
+#[test]
 fn what_cannot_be_served_is_refused_all_at_once_with_its_place() {
     insta::assert_snapshot!(refused(
         r#"

@@ -91,11 +91,11 @@ fn the_documented_example_loads_and_means_what_it_says() {
     assert_eq!(found.operation.map(AsRef::as_ref), Some("export"));
     assert_eq!(found.scope, Some("reports:write"));
     let limit = &policy.limit("reports-per-org").unwrap().def;
-    assert_eq!(limit.by, [Dimension::Org]);
+    assert_eq!(*limit.by, [Dimension::Org]);
     assert_eq!(limit.classes, ["reports"]);
     assert_eq!(limit.spec.window(), Window::Span(MINUTE));
     let rls = &policy.limit("rls-generic").unwrap().def;
-    assert_eq!(rls.by, [Dimension::Descriptor("remote_address".into())]);
+    assert_eq!(*rls.by, [Dimension::Descriptor("remote_address".into())]);
     let rule = rls.descriptor.as_ref().unwrap();
     assert_eq!(&*rule.domain, "edge");
     let keys: Vec<&str> = rule.entries.iter().map(|entry| &*entry.key).collect();

@@ -320,7 +320,7 @@ impl PartialSchema for RequestFacts {
 impl ToSchema for RequestFacts {}
 
 /// Fields of a job, which counts for its organisation and token (T-JOBS).
-const JOB_FIELDS: [&str; 9] = [
+const JOB_FIELDS: [&str; 10] = [
     "org",
     "token",
     "class",
@@ -328,6 +328,7 @@ const JOB_FIELDS: [&str; 9] = [
     "cost",
     "costs",
     "receipt",
+    "report",
     "request_id",
     "correlation_id",
 ];
@@ -372,6 +373,7 @@ pub(in crate::surfaces) fn refine(schemas: &mut Map<String, Value>) {
         reserve["description"] = json!("What asks to be reserved");
         if let Some(fields) = reserve["properties"].as_object_mut() {
             fields.remove("receipt");
+            fields.remove("report");
         }
         reserve["properties"]["hold"] = json!({"type": ["string", "null"],
             "description": "How long it lasts unless it is extended, as in `90s`"});

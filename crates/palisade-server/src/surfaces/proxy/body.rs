@@ -9,6 +9,7 @@ use http_body_util::Full;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 
 use super::headers::trailers_only;
+use super::hold::HeldBody;
 use super::kept::Arriving;
 use super::upload::Upload;
 
@@ -53,9 +54,14 @@ impl Outgoing {
 pub(crate) enum Relayed {
     /// The application's body, streamed.
     Upstream(Arriving),
+    /// The application's body, streamed, with something that its request holds until the end.
+    Held(Box<HeldBody>),
     /// A body made here.
     Own(Full<Bytes>),
 }
+
+/// The error of a body to the client: that of the application, or that it took too long.
+pub(crate) type BodyError = Box<dyn std::error::Error + Send + Sync>;
 
 type Polled<E> = Poll<Option<Result<Frame<Bytes>, E>>>;
 
@@ -97,11 +103,12 @@ impl Body for Outgoing {
 
 impl Body for Relayed {
     type Data = Bytes;
-    type Error = hyper::Error;
+    type Error = BodyError;
 
-    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Polled<hyper::Error> {
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Polled<BodyError> {
         match self.get_mut() {
-            Self::Upstream(body) => Pin::new(body).poll_frame(cx),
+            Self::Upstream(body) => Pin::new(body).poll_frame(cx).map_err(Into::into),
+            Self::Held(body) => Pin::new(&mut **body).poll_frame(cx),
             Self::Own(body) => never(Pin::new(body).poll_frame(cx)),
         }
     }
@@ -109,6 +116,7 @@ impl Body for Relayed {
     fn is_end_stream(&self) -> bool {
         match self {
             Self::Upstream(body) => body.is_end_stream(),
+            Self::Held(body) => body.is_end_stream(),
             Self::Own(body) => body.is_end_stream(),
         }
     }
@@ -116,6 +124,7 @@ impl Body for Relayed {
     fn size_hint(&self) -> SizeHint {
         match self {
             Self::Upstream(body) => body.size_hint(),
+            Self::Held(body) => body.size_hint(),
             Self::Own(body) => body.size_hint(),
         }
     }

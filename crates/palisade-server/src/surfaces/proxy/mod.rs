@@ -6,6 +6,7 @@ mod body;
 mod connections;
 mod headers;
 mod health;
+mod hold;
 mod interim;
 mod kept;
 mod login;
@@ -24,7 +25,7 @@ use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, V
 use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
-use palisade::engine::RequestAnswer;
+use palisade::engine::{RequestAnswer, ReservationGuard};
 use palisade::extract::client_id::FORM_BYTES_MAX;
 use palisade::extract::{ArrivedRequest, arrive};
 use palisade_core::RequestFacts;
@@ -41,6 +42,7 @@ use crate::surfaces::exchange::{Reply, body as whole};
 use crate::surfaces::{Enforcer, SurfaceParts, size};
 use body::{Outgoing, Relayed};
 use headers::{Hop, Wishes};
+use hold::{HeldBody, Hold};
 use kept::Arriving;
 use login::{Attempted, Doubts, Login, Seen, Tried, Verdict};
 use pool::Pool;
@@ -126,6 +128,8 @@ struct Passing {
     body: Outgoing,
     /// The attempt that the request makes, on a login route.
     login: Option<Login>,
+    /// A place that the request holds.
+    guard: Option<Box<ReservationGuard>>,
 }
 
 impl Proxy {
@@ -148,6 +152,8 @@ impl Proxy {
             Passage::Open(passing) => *passing,
             Passage::Closed(answer) => return Ok(refused(&answer, id, &parts.headers)),
         };
+        let hang_up = || client.hang_up(parts.version);
+        let hold = passing.guard.map(|guard| Hold::new(guard, hang_up()));
         let attempt = match passing.login {
             None => None,
             Some(login) => match login.ask(&self.enforcer, &self.doubts).await? {
@@ -157,14 +163,20 @@ impl Proxy {
         };
         let mut request = Request::from_parts(parts, passing.body);
         headers::towards_upstream(request.headers_mut(), &wishes, &hop, id);
+        if let Some((attempt, _)) = &attempt {
+            attempt.drop_other_names(request.headers_mut());
+        }
         if request.body().upload().is_some() {
             headers::announce_chunks(request.headers_mut());
         }
         *request.uri_mut() = upstream::target(request.uri(), passing.forward_path.as_deref())?;
         let spoken = std::mem::replace(request.version_mut(), Version::HTTP_11);
         let mut response = match attempt {
-            None => self.forward(request, client.early(spoken), id).await?,
-            Some((attempt, asked)) => match self.attempt(attempt, request, id).await? {
+            None => {
+                self.forward(request, client.early(spoken), hold, id)
+                    .await?
+            }
+            Some((attempt, asked)) => match self.attempt(attempt, request, hold, id).await? {
                 Ok(response) => response,
                 Err(answer) => return Ok(refused(&answer, id, &asked)),
             },
@@ -223,6 +235,7 @@ impl Proxy {
             facts: decided.facts,
             body,
             login,
+            guard: decided.guard,
         })))
     }
 
@@ -283,17 +296,33 @@ impl Proxy {
         &self,
         mut request: Request<Outgoing>,
         early: Option<Early>,
+        mut hold: Option<Hold>,
         id: &RequestId,
     ) -> Result<Response<Relayed>, Problem> {
         let upgrade = upgrade::wanted(&mut request);
         let Some(early) = early.filter(|_| upgrade.is_none()) else {
-            let response = self.link.ask(request, upgrade.is_some(), id).await?;
-            return self.relayed(response, upgrade, id);
+            let asked = self.ask(request, upgrade.is_some(), &mut hold, id);
+            return self.relayed(asked.await?, upgrade, hold, id);
         };
         interim::pass_on(&mut request, &early);
-        let response = self.link.ask(request, false, id).await?;
+        let response = self.ask(request, false, &mut hold, id).await?;
         early.told().await;
-        self.relayed(response, None, id)
+        self.relayed(response, None, hold, id)
+    }
+
+    /// Asks the application, for as long as the request may be held.
+    async fn ask(
+        &self,
+        request: Request<Outgoing>,
+        upgrades: bool,
+        hold: &mut Option<Hold>,
+        id: &RequestId,
+    ) -> Result<Response<Arriving>, Problem> {
+        let asked = self.link.ask(request, upgrades, id);
+        match hold {
+            None => asked.await,
+            Some(hold) => hold.wait_for(Box::pin(asked).as_mut()).await,
+        }
     }
 
     /// Forwards a login, and returns its answer, or the block that began in between. Interim
@@ -302,6 +331,7 @@ impl Proxy {
         &self,
         attempt: Box<Attempted>,
         mut request: Request<Outgoing>,
+        hold: Option<Hold>,
         id: &RequestId,
     ) -> Result<Result<Response<Relayed>, RequestAnswer>, Problem> {
         let upgrade = upgrade::wanted(&mut request);
@@ -314,7 +344,7 @@ impl Proxy {
                 if self.logins.are_delayed && wait > Duration::ZERO {
                     tokio::time::sleep(wait).await;
                 }
-                self.relayed(response, upgrade, id).map(Ok)
+                self.relayed(response, upgrade, hold, id).map(Ok)
             }
         }
     }
@@ -323,12 +353,17 @@ impl Proxy {
         &self,
         response: Response<Arriving>,
         upgrade: Option<OnUpgrade>,
+        hold: Option<Hold>,
         id: &RequestId,
     ) -> Result<Response<Relayed>, Problem> {
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-            return upgrade::join(upgrade, response, self.link.upstream.silence_max, id);
+            let silence_max = self.link.upstream.silence_max;
+            return upgrade::join(upgrade, response, silence_max, hold, id);
         }
-        Ok(response.map(Relayed::Upstream))
+        Ok(response.map(|body| match hold {
+            None => Relayed::Upstream(body),
+            Some(hold) => Relayed::Held(Box::new(HeldBody::new(body, hold))),
+        }))
     }
 }
 
@@ -353,10 +388,12 @@ impl Handler for Proxy {
         response
     }
 
-    /// Waits for logins whose clients have hung up.
+    /// Waits for logins whose clients have hung up, and until whatever ended requests held is
+    /// settled.
     async fn settled(&self) {
         // The write lock is free once every login has dropped its read guard.
         let _none_is_left = self.under_way.write().await;
+        self.enforcer.engine.guards_settled().await;
     }
 }
 

@@ -20,6 +20,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, copy_bidirectional};
 use super::body::{Outgoing, Relayed};
 use super::empty;
 use super::headers::named_by_connection;
+use super::hold::Hold;
 use super::kept::Arriving;
 use crate::serve::task;
 use crate::surfaces::exchange::ids::RequestId;
@@ -53,6 +54,7 @@ pub(super) fn join(
     client: Option<OnUpgrade>,
     mut response: Response<Arriving>,
     silence_max: Duration,
+    hold: Option<Hold>,
     id: &RequestId,
 ) -> Result<Response<Relayed>, Problem> {
     let agreed = is_websocket(response.headers());
@@ -66,19 +68,34 @@ pub(super) fn join(
     let upstream = hyper::upgrade::on(&mut response);
     task::spawn(async move {
         if let (Ok(client), Ok(upstream)) = (client.await, upstream.await) {
-            tunnel(client, upstream, silence_max).await;
+            tunnel(client, upstream, silence_max, hold).await;
         }
     });
     Ok(response.map(|_| empty()))
 }
 
-/// Copies bytes between both sides. The client's connection holds its slot until this ends.
-async fn tunnel(client: Upgraded, upstream: Upgraded, silence_max: Duration) {
+/// Copies bytes between both sides. The client's connection holds its slot until this ends, and
+/// the request its place.
+async fn tunnel(
+    client: Upgraded,
+    upstream: Upgraded,
+    silence_max: Duration,
+    mut hold: Option<Hold>,
+) {
     let heard = Arc::new(AtomicBool::new(true));
     let (mut client, mut upstream) = (Heard::new(client, &heard), Heard::new(upstream, &heard));
     tokio::select! {
         _ = copy_bidirectional(&mut client, &mut upstream) => {}
         () = silence(&heard, silence_max) => {}
+        () = over(&mut hold) => {}
+    }
+}
+
+/// Waits until the request may not be held any longer; for ever if it holds nothing.
+async fn over(hold: &mut Option<Hold>) {
+    match hold {
+        Some(hold) => hold.over().await,
+        None => std::future::pending().await,
     }
 }
 

@@ -51,9 +51,22 @@ local COUNT_MAX = 2 ^ 48 - 1
 -- wait, two numbers of the state and, if the cost can be taken or `counts` all the
 -- same, the new bytes, the instant at which they end, false where it has not moved, and
 -- the head of the new bytes: all of them, or of hits what stands before the entries.
--- It answers nothing about bytes of another kind or that cannot be read (F-CORRUPT).
+-- It answers nothing about bytes of another kind or that cannot be read (F-CORRUPT). A limit
+-- that may be overdrawn waits until one fits, and takes the whole cost then (B-OVERDRAFT).
 
 -- ---------------------------------------------------------------- token bucket
+
+-- The arrival time after a cost that may not fit; what would make a debt of more than a window
+-- is forgiven.
+local function indebted(hi, lo, now, cost, l)
+  local low = lo + l.step_lo * cost
+  local to_lo = low % 4096
+  local to_hi = hi + l.step_hi * cost + (low - to_lo) / 4096
+  local deep_hi, deep_lo = now + l.burst_hi + l.span, l.burst_lo
+  if hi > deep_hi or (hi == deep_hi and lo > deep_lo) then deep_hi, deep_lo = hi, lo end
+  if to_hi > deep_hi or (to_hi == deep_hi and to_lo > deep_lo) then return deep_hi, deep_lo end
+  return to_hi, to_lo
+end
 
 local function tokens(raw, now, cost, counts, l)
   local life, found_hi, found_lo, hi, lo = 0, 0, 0, now, 0
@@ -64,22 +77,24 @@ local function tokens(raw, now, cost, counts, l)
     if tag ~= TOKENS_TAG or found_hi >= 2 ^ 52 or found_lo >= 4096 then return nil end
     if found_hi >= now then hi, lo = found_hi, found_lo end
   end
+  local from_hi, from_lo, needed = hi, lo, l.overdraft and 1 or cost
   -- After the cost; saturates at 64 bits of ticks.
-  local low = lo + l.step_lo * cost
+  local low = lo + l.step_lo * needed
   lo = low % 4096
-  hi = hi + l.step_hi * cost + (low - lo) / 4096
+  hi = hi + l.step_hi * needed + (low - lo) / 4096
   if hi >= 2 ^ 52 then hi, lo = 2 ^ 52 - 1, 4095 end
   -- Allowed once the burst reaches back to it.
   local at, ticks = hi - l.burst_hi, lo - l.burst_lo
   if ticks < 0 then at, ticks = at - 1, ticks + 4096 end
   if ticks > 0 then at = at + 1 end
   local wait = FITS
-  if cost > l.capacity then
+  if needed > l.capacity then
     wait = NEVER
   elseif at > now then
     wait = at
   end
   if wait ~= FITS and not counts then return wait, found_hi, found_lo end
+  if wait ~= FITS or l.overdraft then hi, lo = indebted(from_hi, from_lo, now, cost, l) end
   local grain = l.grain
   local ends = hi - hi % grain + grain
   local moved = (life ~= l.life or found_hi - found_hi % grain + grain ~= ends) and ends
@@ -145,10 +160,10 @@ local function window(raw, now, cost, counts, l)
   local aligned = l.calendar and l.calendar(now) or now - now % l.span
   -- A clock that went back stays in the window it was in.
   if aligned > start then start, used = aligned, 0 end
-  local wait = FITS
-  if cost > l.capacity then
+  local wait, needed = FITS, l.overdraft and 1 or cost
+  if needed > l.capacity then
     wait = NEVER
-  elseif used + cost > l.limit then
+  elseif used + needed > l.limit then
     wait = start + l.span
     if l.calendar then
       local _
@@ -216,7 +231,7 @@ local function hits(raw, now, cost, counts, l)
     end
   end
   -- Fits now, or when enough of the oldest have left.
-  local wait, room = FITS, l.capacity - cost
+  local wait, room = FITS, l.capacity - (l.overdraft and 1 or cost)
   if room < 0 then
     wait = NEVER
   elseif total > room then
@@ -490,7 +505,8 @@ do
     local l = {
       kind = kind, lane = lane, limit = limit, capacity = capacity, span = span, slot = slot,
       wide = far < 2 ^ 32 and 4 or far < 2 ^ 40 and 5 or far < 2 ^ 48 and 6 or 7,
-      calendar = calendar, denies = flags < 4, counts = flags >= 8,
+      calendar = calendar, denies = flags < 4 or flags >= 12, counts = flags >= 8 and flags < 12,
+      overdraft = flags >= 12,
       life = life, grain = grain, reach = reach,
       step_hi = false, step_lo = false, burst_hi = false, burst_lo = false,
     }

@@ -2,7 +2,7 @@
 
 use palisade_core::failure::Policy;
 use palisade_core::limit::{BucketSpec, Reading};
-use palisade_core::plan::Charge;
+use palisade_core::plan::{Charge, OnExceed};
 use palisade_core::policy::Accuracy;
 use palisade_core::time::Micros;
 use palisade_store::{BucketReadings, ChargeOutcome, StoreError, Take};
@@ -126,7 +126,9 @@ impl Counters<'_> {
             return Place::Store(None);
         }
         let is_leased = !limits.is_local(charge);
-        if is_leased && (take == Take::Peek || !limits.leases.is_warm(charge, now)) {
+        // A lease has no tokens below zero.
+        let is_direct = take == Take::Peek || charge.on_exceed == OnExceed::Overdraft;
+        if is_leased && (is_direct || !limits.leases.is_warm(charge, now)) {
             return Place::Store(leased_spec(charge.spec));
         }
         Place::Near
@@ -140,7 +142,9 @@ impl Counters<'_> {
         take: Take,
         now: Micros,
     ) -> Option<ChargeOutcome> {
-        let is_leased = |charge: &Charge<'_>| charge.limit.def.accuracy == Accuracy::Leased;
+        let is_leased = |charge: &Charge<'_>| {
+            charge.limit.def.accuracy == Accuracy::Leased && charge.on_exceed != OnExceed::Overdraft
+        };
         if take == Take::Peek || charges.is_empty() || !charges.iter().all(is_leased) {
             return None;
         }

@@ -9,7 +9,7 @@ use palisade_core::facts::{Layers, RequestFacts};
 use palisade_core::failure::Policy;
 use palisade_core::headers::{Header, headers};
 use palisade_core::key::Keyring;
-use palisade_core::plan::{Plan, QuotaPlan};
+use palisade_core::plan::{Charge, Plan, QuotaPlan};
 use palisade_core::policy::{
     PolicySet, Scope, TenantPolicy, Tier, resolve, resolve_without_exemption,
 };
@@ -18,6 +18,7 @@ use palisade_core::time::Micros;
 use palisade_store::Take;
 use tokio::time::Instant;
 
+use super::super::link::NoAnswer;
 use super::super::thresholds::warnings;
 use super::super::{CandidateAnswer, DecisionEvent, Engine, Subject};
 use super::charge::Answered;
@@ -265,7 +266,8 @@ impl Engine {
             return Box::new(self.without_bucket(*asked));
         }
         let counters = self.counters().noting(asked.facts.receipt);
-        match counters.charge(&plan.charges, asked.take, asked.ends).await {
+        let answered = counters.charge(&plan.charges, asked.take, asked.ends);
+        let mut decision = match answered.await {
             Ok(Answered::All(charged)) => {
                 if charged.rebuilt > 0 {
                     self.link.observer().rebuilt("bucket", charged.rebuilt);
@@ -276,6 +278,9 @@ impl Engine {
                     now: charged.now,
                 };
                 let mut decision = decide_boxed(plan.quota, class, judged);
+                if asked.take == Take::Consume && charged.admitted {
+                    self.note_overdrawn(&plan.charges, &charged.readings);
+                }
                 if asked.facts.receipt && asked.take == Take::Consume {
                     let limits = &self.limits;
                     decision.receipt =
@@ -301,8 +306,42 @@ impl Engine {
                 };
                 decide_boxed(None, class, judged)
             }
-            Err(no_answer) => Box::new(self.counters().without_answer(*asked, &no_answer)),
+            Err(no_answer) => return Box::new(counters.without_answer(*asked, &no_answer)),
+        };
+        let due = charged_anyway(asked, &decision);
+        if !due.is_empty() {
+            // Boxed: other requests would carry its state.
+            let charging = Box::pin(self.charge_refused(asked, &due, &mut decision));
+            if let Err(no_answer) = charging.await {
+                return Box::new(counters.without_answer(*asked, &no_answer));
+            }
         }
+        decision
+    }
+
+    /// Charges what a refused request is charged all the same, and shows what that left.
+    async fn charge_refused(
+        &self,
+        asked: &Asked<'_>,
+        due: &[Charge<'_>],
+        decision: &mut Decision,
+    ) -> Result<(), NoAnswer> {
+        let receipt_of = asked.facts.receipt.then_some(&**asked.class);
+        let (charged, receipt) = self.charge_anyway(due, receipt_of, asked.ends).await?;
+        for (charge, reading) in due.iter().zip(&charged.readings) {
+            let mut shown = decision.limits.iter_mut();
+            if let Some(shown) = shown.find(|shown| shown.partition == charge.id) {
+                shown.remaining = reading.remaining;
+                shown.reset = reading.reset_at.unix_seconds_ceil();
+            }
+            if let Some(quota) = &mut decision.quota
+                && charge.limit.scope == Scope::ApiKey
+            {
+                quota.used = reading.used;
+            }
+        }
+        decision.receipt = receipt;
+        Ok(())
     }
 
     /// No bucket of the layers that were asked counts the request: others do (L-LAYERS).
@@ -366,6 +405,19 @@ impl Engine {
         };
         Throttled::shed(decide(None, asked.class, judged))
     }
+}
+
+/// The charges that are made although the request is refused: of a report all, else those of limits
+/// that say so (B-OVERDRAFT). A reservation that is refused has used nothing.
+fn charged_anyway<'p>(asked: &Asked<'p>, decision: &Decision) -> Vec<Charge<'p>> {
+    let facts = asked.facts;
+    if decision.is_allowed() || asked.take == Take::Peek || facts.slots {
+        return Vec::new();
+    }
+    let is_due =
+        |charge: &&Charge<'_>| charge.cost > 0 && (facts.report || charge.limit.def.charged_anyway);
+    let charges = asked.plan.charges.iter();
+    charges.filter(is_due).cloned().collect()
 }
 
 /// Names the limits on what is in progress that apply and that this request, which holds

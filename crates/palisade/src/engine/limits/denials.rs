@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use hashbrown::{HashMap, HashSet};
 use palisade_core::Digest;
 use palisade_core::limit::Reading;
-use palisade_core::plan::{Charge, OnExceed};
+use palisade_core::plan::Charge;
 use palisade_core::time::Micros;
 use palisade_store::ChargeOutcome;
 use parking_lot::Mutex;
@@ -61,8 +61,8 @@ impl Denials {
             let denial = known.get(&charge.id)?;
             let holds = denial.until > now
                 && denial.memo == charge.memo()
-                && charge.cost >= denial.cost
-                && charge.on_exceed == OnExceed::Deny;
+                && charge.required() >= denial.cost
+                && charge.on_exceed.denies();
             let store_now = now.moved(denial.ahead_us);
             holds.then_some((charge, denial.reading, store_now))
         })
@@ -97,11 +97,11 @@ impl Denials {
             let Some(retry_at) = reading.retry_at else {
                 continue;
             };
-            if charge.on_exceed == OnExceed::Deny && known.len() < DENIALS_MAX {
+            if charge.on_exceed.denies() && known.len() < DENIALS_MAX {
                 let wait = retry_at.since(charged.now).min(self.longest_us(charge));
                 let denial = Denial {
                     memo: charge.memo(),
-                    cost: charge.cost,
+                    cost: charge.required(),
                     until: asked.plus(wait),
                     reading: *reading,
                     ahead_us,

@@ -217,14 +217,18 @@ fn shares(charges: &[Charge<'_>], share: Share) -> Vec<BucketSpec> {
         .collect()
 }
 
-/// A cost that fits a window but not its share takes the whole share.
+/// A cost that fits a window but not its share takes the whole share, unless the limit may be
+/// overdrawn.
 fn with_specs<'s>(charges: &[Charge<'s>], specs: &'s [BucketSpec]) -> Vec<Charge<'s>> {
     charges
         .iter()
         .zip(specs)
         .map(|(charge, spec)| Charge {
             spec,
-            cost: charge.cost.min(spec.capacity()),
+            cost: match charge.on_exceed {
+                OnExceed::Overdraft => charge.cost,
+                _ => charge.cost.min(spec.capacity()),
+            },
             ..charge.clone()
         })
         .collect()

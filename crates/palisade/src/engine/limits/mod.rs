@@ -4,7 +4,8 @@
 //! refused already; [`fallback`] decides while it cannot be asked. [`descriptors`] are what
 //! an Envoy rate-limit service asks, on the same counters. [`receipts`] say what was charged,
 //! and [`refund`] gives it back. [`keyed`] is beside all that: buckets that a caller figures
-//! itself, [`reserved`] what reservations ask of the buckets.
+//! itself, [`reserved`] what reservations ask of the buckets, [`overdraft`] what is charged although
+//! it is refused.
 
 pub(super) mod both_names;
 mod charge;
@@ -16,6 +17,7 @@ mod foresee;
 mod keyed;
 mod lease;
 mod near;
+mod overdraft;
 mod receipts;
 mod refund;
 mod reserved;

@@ -12,6 +12,7 @@ use tokio::time::Instant;
 
 use super::super::Engine;
 use super::super::link::NoAnswer;
+use super::both_names;
 use super::charge::LIMITS;
 use super::refund::{limit_of, shown};
 use super::{Limits, receipts};
@@ -26,6 +27,18 @@ pub(in crate::engine) struct ChargedParts {
     pub(in crate::engine) instants: Vec<Micros>,
     /// The store's clock, or this process's where the store was not asked.
     pub(in crate::engine) now: Micros,
+}
+
+impl From<ChargedParts> for ChargeOutcome {
+    fn from(parts: ChargedParts) -> Self {
+        Self {
+            now: parts.now,
+            admitted: parts.admitted,
+            readings: parts.readings,
+            rebuilt: 0,
+            instants: parts.instants,
+        }
+    }
 }
 
 impl Limits {
@@ -76,9 +89,9 @@ impl Engine {
         };
         let mut far = None;
         if !there.is_empty() {
-            let call = self
-                .link
-                .call(LIMITS, ends, |store| store.charge(&there, take));
+            let call = self.link.call(LIMITS, ends, |store| {
+                both_names::charge(store, &there, take)
+            });
             let asked = call.await;
             let is_taken = asked.as_ref().is_ok_and(|far| far.admitted);
             if !here.is_empty() && near.admitted && !is_taken {

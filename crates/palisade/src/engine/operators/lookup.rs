@@ -8,7 +8,7 @@ use palisade_core::decide::rule_of;
 use palisade_core::decision::Outcome;
 use palisade_core::facts::{NO_ADDRESS, RequestFacts};
 use palisade_core::limit::Reading;
-use palisade_core::plan::{Charge, OnExceed};
+use palisade_core::plan::Charge;
 use palisade_core::time::retry_after_seconds;
 use palisade_store::{Buckets, ChargeOutcome, StoreError, Take};
 use serde::Serialize;
@@ -182,6 +182,6 @@ fn view(charge: &Charge<'_>, reading: &Reading, charged: &ChargeOutcome) -> Buck
         used: reading.used,
         reset: reading.reset_at.unix_seconds_ceil(),
         retry_after: retry_at.map(|at| retry_after_seconds(at.since(charged.judged_at(0)))),
-        shadow: charge.on_exceed != OnExceed::Deny,
+        shadow: !charge.on_exceed.denies(),
     }
 }

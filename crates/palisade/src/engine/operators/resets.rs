@@ -223,7 +223,7 @@ fn segments_of(
     one: &ResetSelector,
     endpoint: Option<&str>,
 ) -> Option<ArrayVec<Segment, SEGMENTS_MAX>> {
-    let by = &limit.def.by;
+    let by = &*limit.def.by;
     let digest = |kind, bytes: &[u8]| keyring.segment(kind, &[bytes]);
     let mut segments = ArrayVec::new();
     // Users and tokens are counted within their organisation.

@@ -54,6 +54,15 @@ impl Engine {
         hold: Option<Duration>,
     ) -> Result<ExtendAnswer, ReservationError> {
         let reservation = self.open_reservation(token)?;
+        self.extend_reservation(&reservation, costs, hold).await
+    }
+
+    pub(super) async fn extend_reservation(
+        &self,
+        reservation: &Reservation,
+        costs: Option<&Costs>,
+        hold: Option<Duration>,
+    ) -> Result<ExtendAnswer, ReservationError> {
         let policy = self.policy();
         if costs.is_some_and(|costs| reservation.used(costs).is_none()) {
             let error = FieldError::new("costs", "names a unit that was not reserved");
@@ -69,7 +78,7 @@ impl Engine {
             hold_us: hold_us.or(costs.is_none().then_some(reservation.hold_us)),
         };
         for _ in 0..TRIES_MAX {
-            match self.try_extension(&policy, &reservation, &asked).await {
+            match self.try_extension(&policy, reservation, &asked).await {
                 Ok(ExtendAttempt::Answer(answer)) => {
                     if matches!(answer, ExtendAnswer::Expired) {
                         self.retries.tally.count(Outcome::Expired);
@@ -305,7 +314,7 @@ impl ChargedExtension {
             if was_full && one.charge.on_exceed == OnExceed::Report {
                 continue;
             }
-            let new = |part: &Part| part.line.charged(one.charge.cost, *at);
+            let new = |part: &Part| part.line.charged(one.charge.returnable(reading), *at);
             match one.what {
                 What::Anchor => {}
                 What::Slot(position) => {

@@ -29,6 +29,8 @@
 mod anchor;
 mod extend;
 mod fate;
+mod guard;
+mod queue;
 mod register;
 mod reserve;
 mod retry;
@@ -47,6 +49,8 @@ use palisade_core::time::{Micros, SECOND};
 
 use super::{Engine, RequestAnswer};
 
+pub use guard::{ReservationGuard, TookTooLong};
+pub(super) use queue::Queues;
 pub(super) use register::Register;
 pub(super) use retry::Retries;
 pub use tally::ReservationFigures;

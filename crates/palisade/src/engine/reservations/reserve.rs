@@ -22,16 +22,23 @@ use super::{Hold, ReserveAnswer};
 
 /// Shortest and longest hold, in microseconds.
 const HOLD_US_MIN: u64 = SECOND;
-const HOLD_US_MAX: u64 = 3_600 * SECOND;
+pub(super) const HOLD_US_MAX: u64 = 3_600 * SECOND;
 
 /// Most tries to reserve what is left, which others may take in the meantime.
 const TRIES_MAX: usize = 8;
 
 /// One try to reserve.
-struct Attempt {
-    decision: Box<Decision>,
+pub(super) struct Attempt {
+    pub(super) decision: Box<Decision>,
     bypassed: Option<String>,
     reservation: Option<Reservation>,
+}
+
+/// Terms of a reservation, with its hold within its bounds.
+#[derive(Clone, Copy)]
+pub(super) struct Terms {
+    hold: Hold,
+    hold_us: u64,
 }
 
 impl Engine {
@@ -67,35 +74,43 @@ impl Engine {
         facts: &RequestFacts,
         hold: Hold,
     ) -> Result<ReserveAnswer, FieldError> {
-        let policy = self.policy();
+        let (answer, reservation) = self.reserve_under(self.policy(), facts, hold).await?;
+        let now = answer.decision.at;
+        let held = reservation.and_then(|reservation| self.held(&reservation, now));
+        Ok(ReserveAnswer { answer, held })
+    }
+
+    /// [`Engine::reserve`] under this policy, with the reservation as it is before it is sealed.
+    pub(super) async fn reserve_under(
+        &self,
+        policy: Arc<PolicySet>,
+        facts: &RequestFacts,
+        hold: Hold,
+    ) -> Result<(RequestAnswer, Option<Reservation>), FieldError> {
         let hold_us = self.hold_us(&policy, hold)?;
         let mut facts = asking(facts, &policy)?;
         let began = self.begin_timing();
-        let mut attempt = self.attempt(&policy, &facts, (hold, hold_us)).await;
-        for _ in 1..TRIES_MAX {
-            let denied = attempt.reservation.is_none() && !attempt.decision.is_allowed();
-            if !hold.at_most || !denied || !self.lower(&policy, &mut facts, &attempt.decision) {
-                break;
-            }
-            attempt = self.attempt(&policy, &facts, (hold, hold_us)).await;
-        }
-        let now = attempt.decision.at;
-        let reservation = attempt.reservation.as_ref();
-        let held = reservation.and_then(|reservation| self.held(reservation, now));
-        if held.is_some() {
+        let terms = Terms { hold, hold_us };
+        let waiting = self.attempt_in_line(&policy, &mut facts, terms);
+        let (mut attempt, waited) = waiting.await;
+        if let Some(reservation) = &attempt.reservation {
             self.retries.tally.count(Outcome::Reserved);
+            self.register.remember(reservation, attempt.decision.at);
         }
-        if let Some(reservation) = reservation.filter(|_| held.is_some()) {
-            self.register.remember(reservation, now);
-        }
+        attempt.decision.waited_ms = waited.map(|waited| {
+            let waited = waited.as_millis();
+            u32::try_from(waited).unwrap_or(u32::MAX)
+        });
         attempt.decision.warnings = warnings(&policy, &attempt.decision.limits);
         let answer = RequestAnswer {
             decision: attempt.decision,
             policy,
             candidate: None,
         };
+        // Time in line is not time that a decision takes.
+        let began = began.filter(|_| waited.is_none());
         self.note(began, &facts, &answer, attempt.bypassed.as_deref());
-        Ok(ReserveAnswer { answer, held })
+        Ok((answer, attempt.reservation))
     }
 
     /// The hold in microseconds, if it is within its bounds.
@@ -111,11 +126,29 @@ impl Engine {
         Ok(hold_us)
     }
 
+    /// Tries to reserve; where the terms say so, what is left instead of everything.
+    pub(super) async fn attempt_lowered(
+        &self,
+        policy: &Arc<PolicySet>,
+        facts: &mut RequestFacts,
+        terms: Terms,
+    ) -> Attempt {
+        let mut attempt = self.attempt(policy, facts, terms).await;
+        for _ in 1..TRIES_MAX {
+            let denied = attempt.reservation.is_none() && !attempt.decision.is_allowed();
+            if !terms.hold.at_most || !denied || !self.lower(policy, facts, &attempt.decision) {
+                break;
+            }
+            attempt = self.attempt(policy, facts, terms).await;
+        }
+        attempt
+    }
+
     async fn attempt(
         &self,
         policy: &Arc<PolicySet>,
         facts: &RequestFacts,
-        (hold, hold_us): (Hold, u64),
+        Terms { hold, hold_us }: Terms,
     ) -> Attempt {
         let life_us = policy.settings.reservations.max_hold_us;
         let id = self.reservation_id(facts, hold.once);
@@ -204,7 +237,8 @@ impl Engine {
         let parts = lines.filter_map(|line| part(policy, &plan.route, &made.amounts, line));
         let mut parts: Vec<Part> = parts.collect();
         if !parts.is_empty() {
-            let idle = plan.idle.iter();
+            let looks = plan.charges.iter().filter(|charge| charge.cost == 0);
+            let idle = plan.idle.iter().chain(looks);
             let idle = idle.map(|charge| self.limits.idle_line(charge, made.at));
             parts.extend(idle.filter_map(|line| part(policy, &plan.route, &made.amounts, line)));
         }

@@ -2,6 +2,7 @@
 //! to give back (B-FAIL, B-ID).
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Duration;
 
 use palisade_core::budget::{Fate, Reservation, SettlementRecord};
@@ -9,6 +10,7 @@ use palisade_core::plan::{Charge, OnExceed};
 use palisade_core::receipt::Line;
 use palisade_core::time::{Micros, SECOND};
 use parking_lot::Mutex;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::super::Engine;
 use super::super::link::NoAnswer;
@@ -32,14 +34,39 @@ enum Task {
     Orphan(Box<Reservation>, Micros),
 }
 
-/// Tasks that wait for the store.
-#[derive(Default)]
+/// Most guards that are settled at once; further ones wait like settles of a store that does not
+/// answer.
+const SETTLES_MAX: u32 = 1_024;
+
+/// Calls that wait for the store, and those of guards that were dropped.
 pub(in crate::engine) struct Retries {
     waiting: Mutex<VecDeque<Task>>,
+    settles: Arc<Semaphore>,
     pub(in crate::engine) tally: Tally,
 }
 
+impl Default for Retries {
+    fn default() -> Self {
+        Self {
+            waiting: Mutex::default(),
+            settles: Arc::new(Semaphore::new(SETTLES_MAX as usize)),
+            tally: Tally::default(),
+        }
+    }
+}
+
 impl Retries {
+    /// Permission to settle in the background; `None` if too many do.
+    pub(super) fn permit(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.settles).try_acquire_owned().ok()
+    }
+
+    /// Waits until nothing is settled in the background.
+    pub(super) async fn all_settled(&self) {
+        // Never closed: it cannot fail.
+        let _all = self.settles.acquire_many(SETTLES_MAX).await;
+    }
+
     pub(super) fn add_settle(&self, settling: PendingSettle) {
         self.add(Task::Settle(Box::new(settling)));
     }

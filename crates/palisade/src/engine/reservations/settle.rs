@@ -1,15 +1,13 @@
 //! Settling: replaces what was reserved by what was used, once.
 
 use palisade_core::FieldError;
-use palisade_core::budget::{
-    Corrections, Costs, Fate, Reservation, SettledUnit, SettlementRecord, beyond_debt,
-};
+use palisade_core::budget::{Corrections, Costs, Fate, Reservation, SettledUnit, SettlementRecord};
 use palisade_core::decision::LimitReading;
 use palisade_core::plan::{Charge, OnExceed};
 use palisade_core::policy::PolicySet;
 use palisade_core::receipt::{Line, Place};
 use palisade_core::time::Micros;
-use palisade_store::{ChargeOutcome, TakenCharge};
+use palisade_store::TakenCharge;
 use tokio::time::Instant;
 
 use super::super::Engine;
@@ -169,7 +167,9 @@ impl Engine {
         let Corrections { back, more } = held.corrections(&used);
         self.register.forget(held.id);
         self.retries.tally.count(Outcome::Settled);
-        self.retries.tally.count_overdraft(&units);
+        for unit in &units {
+            self.retries.tally.add_overdraft(&unit.unit, unit.over());
+        }
         let mut settlement = done(units);
         // The surplus comes first, so that a crash in between leaves too much counted and not too
         // little.
@@ -181,6 +181,7 @@ impl Engine {
             Ok(limits) => settlement.limits.extend(limits),
             Err(_) => self.retries.note_dropped(),
         }
+        self.queues.note_freed(held);
         settlement.warnings = warnings(&policy, &settlement.limits);
         if settlement.warnings.is_some() {
             for reading in &settlement.limits {
@@ -231,27 +232,8 @@ impl Engine {
             return Ok(Vec::new());
         }
         let found = self.charge_placed(&charges, ends).await?;
-        // A token bucket may owe at most one window's rate: debt beyond that is returned.
-        let beyond: Vec<Line> = placed
-            .iter()
-            .zip(found.readings.iter().zip(&found.instants))
-            .filter_map(|((_, _, line), (reading, at))| {
-                let cost = beyond_debt(line, reading.used);
-                (cost > 0).then(|| line.charged(cost, *at))
-            })
-            .collect();
-        if !beyond.is_empty() {
-            let _ = Box::pin(self.return_lines(policy, held, &beyond, ends)).await;
-        }
         let charges: Vec<Charge<'_>> = charges.into_iter().map(|(_, charge)| charge).collect();
-        let charged = ChargeOutcome {
-            now: found.now,
-            admitted: found.admitted,
-            readings: found.readings,
-            rebuilt: 0,
-            instants: found.instants,
-        };
-        Ok(readings_of(&held.class, &charges, &charged))
+        Ok(readings_of(&held.class, &charges, &found.into()))
     }
 
     /// Charges for those lines whose limits are in the policy and whose buckets this process can

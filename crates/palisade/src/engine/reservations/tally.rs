@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use palisade_core::budget::SettledUnit;
 use parking_lot::Mutex;
 
 /// Most units for which surplus is counted, because reloads may bring new ones.
@@ -46,7 +45,7 @@ impl Outcome {
 #[derive(Default)]
 pub(in crate::engine) struct Tally {
     outcomes: [AtomicU64; Outcome::ALL.len()],
-    /// Surplus charged beyond reservations, by unit.
+    /// Amounts charged beyond limits and reservations, by unit.
     overdraft: Mutex<BTreeMap<Box<str>, u64>>,
 }
 
@@ -55,7 +54,7 @@ pub(in crate::engine) struct Tally {
 pub struct ReservationFigures {
     /// Counts by outcome.
     pub outcomes: Vec<(&'static str, u64)>,
-    /// Surplus charged beyond reservations, by unit.
+    /// Amounts charged beyond limits and reservations, by unit.
     pub overdraft: Vec<(Box<str>, u64)>,
     /// Number of corrections that wait for the store.
     pub waiting: u64,
@@ -70,14 +69,15 @@ impl Tally {
         self.outcomes[outcome as usize].load(Ordering::Relaxed)
     }
 
-    /// Adds the surplus of a settle to the counts.
-    pub(super) fn count_overdraft(&self, units: &[SettledUnit]) {
-        for unit in units.iter().filter(|unit| unit.over() > 0) {
-            let mut overdraft = self.overdraft.lock();
-            if overdraft.len() < UNITS_MAX || overdraft.contains_key(&unit.unit) {
-                let counted = overdraft.entry(unit.unit.clone()).or_default();
-                *counted = counted.saturating_add(unit.over());
-            }
+    /// Something was charged beyond a limit or a reservation.
+    pub(in crate::engine) fn add_overdraft(&self, unit: &str, amount: u64) {
+        if amount == 0 {
+            return;
+        }
+        let mut overdraft = self.overdraft.lock();
+        if overdraft.len() < UNITS_MAX || overdraft.contains_key(unit) {
+            let counted = overdraft.entry(unit.into()).or_default();
+            *counted = counted.saturating_add(amount);
         }
     }
 

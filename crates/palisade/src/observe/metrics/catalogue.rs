@@ -177,9 +177,11 @@ catalogue! {
     RESERVATIONS_WAITING = Gauge "rate_limiter_reservations_waiting" []
         "Corrections of reservations that wait for the store";
     OVERDRAFT = Counter "rate_limiter_overdraft_total" ["unit"]
-        "What was used beyond what was reserved, by unit";
+        "What was charged beyond limits and reservations, by unit";
     THRESHOLDS = Counter "rate_limiter_budget_thresholds_total" ["limit", "share"]
         "Times that a share in `warn_at` of a limit was reached in a bucket's window";
+    WEBHOOK_EVENTS = Counter "rate_limiter_webhook_events_total" ["outcome"]
+        "Thresholds that the webhook told its receiver of, or could not";
     UPSTREAM_UP = Gauge "rate_limiter_upstream_up" ["instance"]
         "1 while an instance of the application behind the proxy answers, 0 from a failure until its next answer";
     UPSTREAM_FAILURES = Counter "rate_limiter_upstream_failures_total" ["instance", "reason"]

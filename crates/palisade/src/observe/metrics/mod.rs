@@ -143,6 +143,8 @@ counters! {
     KEYED ["deny", "fail_closed"];
     REBUILT ["bucket"];
     REBUILT ["record"];
+    WEBHOOK_EVENTS ["delivered"];
+    WEBHOOK_EVENTS ["dropped"];
 }
 
 impl Metrics {
@@ -233,6 +235,16 @@ impl Metrics {
     /// Counts a surge of failures in this flow.
     pub(super) fn surge(&self, flow: Flow) {
         self.bump(&names::GUARD_SURGES, &[flow_name(flow)], 1);
+    }
+
+    /// Counts thresholds that the webhook's receiver took.
+    pub fn webhook_delivered(&self, count: u64) {
+        self.bump(&names::WEBHOOK_EVENTS, &["delivered"], count);
+    }
+
+    /// Counts thresholds that the webhook's receiver did not take, or that there was no room for.
+    pub fn webhook_dropped(&self, count: u64) {
+        self.bump(&names::WEBHOOK_EVENTS, &["dropped"], count);
     }
 
     fn count_outcome(&self, seen: &DecisionEvent<'_>) {

@@ -6,8 +6,7 @@
 
 use http::header::{COOKIE, HeaderMap, HeaderValue};
 use palisade_core::Id;
-use palisade_core::key::{Digest, DigestPair, Domain, Keyring};
-use subtle::ConstantTimeEq;
+use palisade_core::key::{Digest, Domain, Keyring, Seal};
 
 /// Version of the cookie's format.
 const VERSION: &str = "1";
@@ -50,7 +49,7 @@ impl DeviceId {
         keyring: &Keyring,
         is_secure: bool,
     ) -> Option<HeaderValue> {
-        let seal = self.seal(name, keyring).current;
+        let seal = Digest::from_bytes(self.seal(name, keyring).to_bytes());
         let secure = if is_secure { "; Secure" } else { "" };
         let text = format!(
             "{name}={VERSION}.{}.{}; Path=/; Max-Age={MAX_AGE}; HttpOnly; SameSite=Lax{secure}",
@@ -62,9 +61,9 @@ impl DeviceId {
 
     /// Seals the id together with the name, so that a cookie of one name is not valid under
     /// another.
-    fn seal(&self, name: &str, keyring: &Keyring) -> DigestPair {
+    fn seal(&self, name: &str, keyring: &Keyring) -> Seal {
         let parts: [&[u8]; 2] = [name.as_bytes(), &self.0.to_bytes()];
-        keyring.hmac(Domain::DeviceCookie, &parts)
+        keyring.seal(Domain::DeviceCookie, &parts)
     }
 }
 
@@ -76,9 +75,8 @@ fn opened(value: &str, name: &str, keyring: &Keyring) -> Option<DeviceId> {
     }
     let (id, seal) = (Digest::from_hex(id)?, Digest::from_hex(seal)?);
     let device = DeviceId(id);
-    let made = device.seal(name, keyring);
-    let is = |digest: Digest| bool::from(digest.to_bytes().ct_eq(&seal.to_bytes()));
-    (is(made.current) || made.previous.is_some_and(is)).then_some(device)
+    let is_own = device.seal(name, keyring).is(&seal.to_bytes());
+    is_own.then_some(device)
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ use http::{HeaderValue, Request, Response, StatusCode};
 use hyper::body::{Body, Incoming};
 use palisade::engine::RequestAnswer;
 use palisade::extract::login::{
-    AttemptOutcome, AttemptRequest, Unreadable, ended, is_in_query, username,
+    AttemptOutcome, AttemptRequest, Unreadable, drop_other_names, ended, is_in_query, username,
 };
 use palisade_core::facts::{Attempt, GuardFacts, GuardOp, HEADER_BYTES_MAX};
 use palisade_core::record::Flow;
@@ -172,6 +172,13 @@ pub(super) enum Seen {
 }
 
 impl Attempted {
+    /// Takes out of the request what the application could take for another name.
+    pub(super) fn drop_other_names(&self, headers: &mut HeaderMap) {
+        if let Some(name) = &self.login.facts.account {
+            drop_other_names(&self.login.route.username, name, headers);
+        }
+    }
+
     /// Sends the request to the application and reports the outcome, even if the client has hung
     /// up. Shutdown waits for `under_way`.
     pub(super) async fn see(

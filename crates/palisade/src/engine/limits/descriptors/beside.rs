@@ -49,7 +49,7 @@ impl Beside {
         }
         for (charge, reading) in charges.iter().zip(&charged.readings) {
             let seen = Seen {
-                cost: charge.cost,
+                cost: charge.required(),
                 reading: *reading,
                 until,
             };
@@ -67,7 +67,7 @@ impl Beside {
         let known = self.0.lock();
         let find = |charge: &Charge<'_>| match std::ptr::eq(charge, denying) {
             true => Some(reading),
-            false => known.get(&charge.memo())?.answers(charge.cost, now),
+            false => known.get(&charge.memo())?.answers(charge.required(), now),
         };
         charges.iter().map(find).collect()
     }

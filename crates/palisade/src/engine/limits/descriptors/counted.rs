@@ -40,6 +40,14 @@ impl Part {
         }
     }
 
+    /// Adds what was found about the charges after these.
+    pub(super) fn append(&mut self, next: Self) {
+        self.readings.extend(next.readings);
+        self.admitted &= next.admitted;
+        self.now = next.now.or(self.now);
+        self.rebuilt += next.rebuilt;
+    }
+
     /// What is known of charges, one of which denies.
     pub(super) const fn remembered(readings: Vec<Option<Reading>>, now: Micros) -> Self {
         Self {
@@ -83,7 +91,7 @@ impl Part {
     pub(super) fn is_over(&self, charges: &[Charge<'_>]) -> bool {
         let mut pairs = charges.iter().zip(&self.readings);
         pairs.any(|(charge, reading)| {
-            charge.on_exceed == OnExceed::Deny && reading.is_some_and(|r| r.retry_at.is_some())
+            charge.on_exceed.denies() && reading.is_some_and(|r| r.retry_at.is_some())
         })
     }
 }

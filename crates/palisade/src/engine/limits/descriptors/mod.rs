@@ -11,6 +11,7 @@ use std::sync::Arc;
 use palisade_core::decision::{Decision, Enforcement, Mode};
 use palisade_core::facts::DescriptorFacts;
 use palisade_core::headers::{Header, headers};
+use palisade_core::limit::Reading;
 use palisade_core::plan::{Charge, OnExceed};
 use palisade_core::policy::{
     DescriptorPlan, Instead, PolicySet, TenantPolicy, orgs_of, own_figures, resolve_descriptors,
@@ -156,20 +157,22 @@ impl Engine {
     async fn ask_store(&self, call: Call<'_>) -> Result<Counted, NoAnswer> {
         let plan = call.plan;
         let looks = self.charge_part(&plan.looks, Take::Peek, call).await?;
-        let denies = |charge: &Charge<'_>| charge.on_exceed == OnExceed::Deny;
+        let denies = |charge: &Charge<'_>| charge.on_exceed.denies();
         let is_over = plan.denied.iter().any(denies) || !looks.admitted;
         let counts_denied = call.policy.settings.rls.count_denied;
         let take = match is_over && !counts_denied {
             true => Take::Peek,
             false => call.take,
         };
-        let charges = if counts_denied {
-            self.charge_part(&reporting(&plan.charges), take, call)
-                .await?
+        let mut charges = if counts_denied {
+            self.charge_apart(&plan.charges, take, call).await?
         } else {
             self.charge_part(&plan.charges, take, call).await?
         };
         let is_over = is_over || charges.is_over(&plan.charges);
+        if is_over && call.take == Take::Consume {
+            Box::pin(self.charge_refused_part(&mut charges, call)).await?;
+        }
         let gives_back = call.policy.settings.rls.refunds && !is_over && call.take == Take::Consume;
         let refunds = match gives_back {
             true => self.give_back_part(&plan.refunds).await?,
@@ -179,6 +182,55 @@ impl Engine {
             has_refunded: gives_back,
             ..Counted::of(call, || self.now(), [charges, looks, refunds])
         })
+    }
+
+    /// R-ATOMIC, `count_denied`: those that admit are charged whatever the others say.
+    async fn charge_apart(
+        &self,
+        charges: &[Charge<'_>],
+        take: Take,
+        call: Call<'_>,
+    ) -> Result<Part, NoAnswer> {
+        if !charges.iter().any(may_be_overdrawn) {
+            return self.charge_part(&reporting(charges), take, call).await;
+        }
+        // A bucket that reports is charged what fits: one that may be overdrawn is asked by itself.
+        let mut parts = Part::empty();
+        for charge in charges {
+            let alone = std::slice::from_ref(charge);
+            parts.append(self.charge_part(alone, take, call).await?);
+        }
+        Ok(parts)
+    }
+
+    /// Charges what a refused call is charged all the same, and reads what that left
+    /// (B-OVERDRAFT).
+    async fn charge_refused_part(&self, part: &mut Part, call: Call<'_>) -> Result<(), NoAnswer> {
+        let plan = &call.plan.charges;
+        let is_charged = |position: usize| {
+            let fits = |reading: &Reading| reading.retry_at.is_none();
+            call.policy.settings.rls.count_denied
+                && part.readings[position].as_ref().is_some_and(fits)
+        };
+        let is_due = |position: &usize| {
+            let charge = &plan[*position];
+            charge.limit.def.charged_anyway && may_be_overdrawn(charge) && !is_charged(*position)
+        };
+        let positions: Vec<usize> = (0..plan.len()).filter(is_due).collect();
+        if positions.is_empty() {
+            return Ok(());
+        }
+        let due: Vec<Charge<'_>> = positions.iter().map(|at| plan[*at].clone()).collect();
+        let (charged, _) = self.charge_anyway(&due, None, call.ends).await?;
+        for (position, reading) in positions.into_iter().zip(charged.readings) {
+            let found = part.readings[position];
+            part.readings[position] = Some(Reading {
+                // Whether it fitted is for its status to say.
+                retry_at: found.and_then(|found| found.retry_at),
+                ..reading
+            });
+        }
+        Ok(())
     }
 
     async fn charge_part(
@@ -197,6 +249,9 @@ impl Engine {
             Answered::All(charged) => {
                 if self.limits.is_shared && !charged.admitted {
                     beside.learn(charges, &charged);
+                }
+                if take == Take::Consume && charged.admitted {
+                    self.note_overdrawn(charges, &charged.readings);
                 }
                 Part::all(charged)
             }
@@ -220,8 +275,11 @@ impl Engine {
     }
 }
 
-/// R-ATOMIC, `count_denied`: those that admit are charged whatever the others say. A bucket
-/// that reports is charged if it has room and denies nobody, which is just that.
+fn may_be_overdrawn(charge: &Charge<'_>) -> bool {
+    charge.on_exceed == OnExceed::Overdraft
+}
+
+/// A bucket that reports is charged if it has room and denies nobody.
 fn reporting<'p>(charges: &[Charge<'p>]) -> Vec<Charge<'p>> {
     let mut charges = charges.to_vec();
     for charge in &mut charges {

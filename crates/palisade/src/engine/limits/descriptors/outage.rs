@@ -7,7 +7,7 @@ use palisade_core::decide::{JudgedCharges, decide};
 use palisade_core::decision::Mode;
 use palisade_core::failure::fallback::{self, AffectedRequest};
 use palisade_core::failure::{Caller, FallbackRule};
-use palisade_core::plan::{Charge, OnExceed};
+use palisade_core::plan::Charge;
 use palisade_core::policy::{ClassKind, Limit, WhenProlonged};
 use palisade_core::rule::Rule;
 use palisade_store::Take;
@@ -33,7 +33,7 @@ impl Engine {
     fn conflicted_call(&self, call: Call<'_>) -> Counted {
         let plan = call.plan;
         let mut limits = plan.charges.iter().chain(&plan.looks).chain(&plan.denied);
-        if limits.any(|charge| charge.on_exceed == OnExceed::Deny) {
+        if limits.any(|charge| charge.on_exceed.denies()) {
             return Counted {
                 is_closed: true,
                 ..Counted::without(self.counters().conflict(call.class))
@@ -86,7 +86,7 @@ impl Engine {
         let (plan, counters) = (call.plan, self.counters());
         let (known, looked) = counters.charge_here(plan.looks.clone(), Take::Peek);
         let looks = Part::sorted(&plan.looks, &known, &looked);
-        let denies = |charge: &Charge<'_>| charge.on_exceed == OnExceed::Deny;
+        let denies = |charge: &Charge<'_>| charge.on_exceed.denies();
         let is_over = plan.denied.iter().any(denies) || !looks.admitted;
         let take = if is_over { Take::Peek } else { call.take };
         let mut charges = plan.charges.clone();

@@ -108,7 +108,7 @@ impl DescriptorStatus {
 const fn verdict(denies: bool, on_exceed: OnExceed) -> DescriptorVerdict {
     match (denies, on_exceed) {
         (false, _) | (true, OnExceed::Count) => DescriptorVerdict::Admitted,
-        (true, OnExceed::Deny) => DescriptorVerdict::Denied,
+        (true, OnExceed::Deny | OnExceed::Overdraft) => DescriptorVerdict::Denied,
         (true, OnExceed::Report) => DescriptorVerdict::WouldDeny,
     }
 }
@@ -130,7 +130,7 @@ fn one(
         let reading = readings.get(position).copied().flatten();
         let charge = charges.get(position)?;
         let status = DescriptorStatus::of(charge, reading, counted.now);
-        let is_closed = counted.is_closed && charge.on_exceed == OnExceed::Deny;
+        let is_closed = counted.is_closed && charge.on_exceed.denies();
         Some(if is_closed { status.denied() } else { status })
     };
     let status = match asked {
