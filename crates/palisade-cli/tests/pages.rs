@@ -94,6 +94,42 @@ fn the_first_refusal_of_the_readme_comes_at_the_eleventh() {
 }
 
 #[test]
+fn b_spend_a_model_endpoint_has_its_budget_as_the_page_says() {
+    let shell = Shell::new();
+    let proxy = format!("127.0.0.1:{}", shell.port("8000"));
+    let shell = shell.with("PALISADE_PROXY__LISTEN", &proxy);
+    let [policy, prices] = &blocks("docs/llm.md", "toml")[..] else {
+        panic!("the page has other tables");
+    };
+    shell.put("policy.toml", policy);
+    let repository = root().join("docs/examples/llm/model.py");
+    let script = only("docs/llm.md", "sh").replace(
+        "docs/examples/llm/model.py",
+        &repository.display().to_string(),
+    );
+    // The shell block names the port as an argument.
+    let script = script.replace(" 3000 &", &format!(" {} &", shell.port("3000")));
+    let printed = shell.run(&script);
+    let shown: Value = serde_json::from_str(&only("docs/llm.md", "json")).unwrap();
+    let answers: Vec<Value> = printed
+        .lines()
+        // Audit events are printed, too.
+        .filter(|line| !line.contains("\"event\""))
+        .filter_map(|line| serde_json::from_str(line).ok())
+        .collect();
+    let [first, second, third] = &answers[..] else {
+        panic!("{printed}");
+    };
+    assert_eq!(first["usage"]["total_tokens"], 40);
+    assert_eq!(second["usage"]["total_tokens"], 3_010);
+    assert_eq!(third, &shown, "{printed}");
+    let (spend, limit) = prices.split_once("\n\n").unwrap();
+    let both = policy.replace("[route.spend]\n", &format!("{spend}\n"));
+    shell.put("policy.toml", &format!("{both}\n{limit}"));
+    shell.run("palisade check policy.toml");
+}
+
+#[test]
 fn nginx_refuses_the_eleventh_as_the_page_says() {
     let app = Upstream::start();
     let shell = before(&app);

@@ -22,10 +22,14 @@ mod h2_upstream;
 mod instances;
 #[path = "proxying/kept.rs"]
 mod kept;
+#[path = "../../palisade-store/tests/common/redis_server.rs"]
+mod redis_server;
 #[path = "proxying/secure.rs"]
 mod secure;
 #[path = "proxying/slots.rs"]
 mod slots;
+#[path = "proxying/spend.rs"]
+mod spend;
 #[path = "proxying/two.rs"]
 mod two;
 #[path = "common/upstream.rs"]

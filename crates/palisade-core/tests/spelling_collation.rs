@@ -56,10 +56,11 @@ fn compared() -> Differences {
 /// The iota subscript on its own: ICU compares it as an iota, and we drop it.
 const APART: [&str; 1] = ["ͺ"];
 
-/// Letters and signs that are others with a mark, or nothing but one, to Unicode's decompositions,
-/// and letters of their own to ICU: Cyrillic `й`, Arabic letters with hamza and their shapes,
-/// a Thai and a Lao vowel. Then letters that MySQL takes for `th`, `t` and `i`, or that have one
-/// case with another, those that WordPress takes for `n` and `k`, and fillers. Names that differ only in these share a count.
+/// Characters that Unicode decomposes into another one with a mark, or into a mark alone, and that
+/// ICU compares as letters of their own: Cyrillic `й`, Arabic letters with hamza and their shapes,
+/// a Thai and a Lao vowel. Then letters that MySQL compares as `th`, `t` and `i`, or that share a
+/// case with another letter, those that WordPress compares as `n` and `k`, and fillers. Names that
+/// differ only in these share a count.
 const TOGETHER: &str = "йЙأإؤئآﺁﺂﺃﺄﺅﺆﺇﺈﺉﺊﺋﺌﻵﻶﻷﻸﻹﻺﯹﯺﯻﰀﰁﰂﰃﰄﱤﱥﱦﱧﱨﱩﲗﲘﲙﲚﲛﳟﳠำຳⵯ\
      ¨´¸˘˙˚˛˜˝ͺ΄΅᾽᾿῀῁῍῎῏῝῞῟῭΅´῾‗‾゛゜﹉﹊﹋﹌\
      þÞŧŦıɜꞫᶟ𝚤𐗉𐗤ŋŊᵑŉĸ\u{1fee}\u{1ffd}\u{115f}\u{1160}\u{3164}\u{ffa0}";

@@ -5,7 +5,7 @@ use palisade_core::record::{RecordKey, RecordKind, RecordWrite};
 use palisade_core::time::Micros;
 
 use crate::{
-    Answer, Buckets, ChargeOutcome, Commit, Entries, Entry, LoadedRecords, RecordPage, Records,
+    Answer, Buckets, ChargeReadings, Commit, Entries, Entry, LoadedRecords, RecordPage, Records,
     Registries, Registry, ResetDone, Store, StoreStats, Take, TakenCharge, Vitals,
 };
 
@@ -88,7 +88,7 @@ fn after<'a, T: Send + Unpin>(
 }
 
 impl<I: Interceptor> Buckets for I {
-    fn charge<'a>(&'a self, charges: &'a [Charge<'a>], take: Take) -> Answer<'a, ChargeOutcome> {
+    fn charge<'a>(&'a self, charges: &'a [Charge<'a>], take: Take) -> Answer<'a, ChargeReadings> {
         let before = self.before(Call::Charge(charges, take));
         after(before, move || self.inner().charge(charges, take))
     }
@@ -97,17 +97,17 @@ impl<I: Interceptor> Buckets for I {
         &'a self,
         charges: &'a [Charge<'a>],
         take: Take,
-    ) -> Answer<'a, Vec<ChargeOutcome>> {
+    ) -> Answer<'a, Vec<ChargeReadings>> {
         let before = self.before(Call::Charge(charges, take));
         after(before, move || self.inner().charge_each(charges, take))
     }
 
-    fn give_back<'a>(&'a self, taken: &'a [TakenCharge<'a>]) -> Answer<'a, ChargeOutcome> {
+    fn give_back<'a>(&'a self, taken: &'a [TakenCharge<'a>]) -> Answer<'a, ChargeReadings> {
         let before = self.before(Call::GiveBack(taken));
         after(before, move || self.inner().give_back(taken))
     }
 
-    fn refund<'a>(&'a self, charges: &'a [Charge<'a>]) -> Answer<'a, ChargeOutcome> {
+    fn refund<'a>(&'a self, charges: &'a [Charge<'a>]) -> Answer<'a, ChargeReadings> {
         let before = self.before(Call::Refund(charges));
         after(before, move || self.inner().refund(charges))
     }

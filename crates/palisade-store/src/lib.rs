@@ -80,7 +80,7 @@ pub type BucketReadings = SmallVec<[Reading; 1]>;
 
 /// Outcome of a charge.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ChargeOutcome {
+pub struct ChargeReadings {
     /// Instant of the decision, by the store's clock.
     pub now: Micros,
     /// True if every bucket admitted. With [`Take::Consume`] they were then charged.
@@ -91,11 +91,11 @@ pub struct ChargeOutcome {
     /// Buckets that could not be read and were rebuilt from zero (F-CORRUPT).
     pub rebuilt: u32,
     /// Instant at which each bucket was judged, if they have different clocks (the nodes of a
-    /// cluster); empty if all were judged at [`ChargeOutcome::now`].
+    /// cluster); empty if all were judged at [`ChargeReadings::now`].
     pub instants: Vec<Micros>,
 }
 
-impl ChargeOutcome {
+impl ChargeReadings {
     /// Instant at which the bucket at `position` was judged.
     #[must_use]
     pub fn judged_at(&self, position: usize) -> Micros {
@@ -130,7 +130,7 @@ impl ChargeOutcome {
 pub struct TakenCharge<'p> {
     /// The charge; its cost is the amount to give back.
     pub charge: Charge<'p>,
-    /// Instant of the charge, by the store's clock ([`ChargeOutcome::judged_at`]).
+    /// Instant of the charge, by the store's clock ([`ChargeReadings::judged_at`]).
     pub at: Micros,
 }
 
@@ -287,7 +287,7 @@ pub struct StoreRisks {
 /// the engine finds out at its start which of the two.
 pub trait Buckets: Send + Sync + 'static {
     /// Evaluates all buckets of one decision at one instant.
-    fn charge<'a>(&'a self, charges: &'a [Charge<'a>], take: Take) -> Answer<'a, ChargeOutcome>;
+    fn charge<'a>(&'a self, charges: &'a [Charge<'a>], take: Take) -> Answer<'a, ChargeReadings>;
 
     /// Evaluates independent decisions of one bucket each, in this order: a decision on the bucket
     /// of an earlier one finds what the earlier one left. A store that cannot evaluate them in one
@@ -296,17 +296,17 @@ pub trait Buckets: Send + Sync + 'static {
         &'a self,
         charges: &'a [Charge<'a>],
         take: Take,
-    ) -> Answer<'a, Vec<ChargeOutcome>>;
+    ) -> Answer<'a, Vec<ChargeReadings>>;
 
     /// Gives back charges as far as their buckets still count them; the rest is dropped, so that a
     /// return never admits one too many (L-GIVE-BACK). The caller must name each charge once, and
     /// only charges that were taken.
-    fn give_back<'a>(&'a self, taken: &'a [TakenCharge<'a>]) -> Answer<'a, ChargeOutcome>;
+    fn give_back<'a>(&'a self, taken: &'a [TakenCharge<'a>]) -> Answer<'a, ChargeReadings>;
 
     /// Gives back a cost that names no charge, from the oldest hits, at most what is used. If the
     /// charge has left the bucket by now, uses of others are given back: [`Buckets::give_back`]
     /// never does that.
-    fn refund<'a>(&'a self, charges: &'a [Charge<'a>]) -> Answer<'a, ChargeOutcome>;
+    fn refund<'a>(&'a self, charges: &'a [Charge<'a>]) -> Answer<'a, ChargeReadings>;
 
     /// Clears buckets, in one transaction if the engine has any.
     fn reset<'a>(&'a self, charges: &'a [Charge<'a>]) -> Answer<'a, ResetDone>;

@@ -17,6 +17,8 @@ mod bounds;
 mod concurrency;
 #[path = "engine_budgets/failures.rs"]
 mod failures;
+#[path = "engine_budgets/guards.rs"]
+mod guards;
 #[path = "engine_budgets/overdraft.rs"]
 mod overdraft;
 #[path = "engine_budgets/queue.rs"]
@@ -61,7 +63,7 @@ impl Observer for ToldThresholds {
 
 /// Engines that share a store and a clock.
 struct Nodes {
-    engines: Vec<Engine>,
+    engines: Vec<Arc<Engine>>,
     thresholds: Arc<ToldThresholds>,
     clock: Arc<VirtualClock>,
 }
@@ -84,7 +86,7 @@ impl Nodes {
                     Arc::clone(&time),
                 )
             };
-            Engine::new(config)
+            Arc::new(Engine::new(config))
         };
         Self {
             engines: (0..count).map(engine).collect(),

@@ -312,6 +312,48 @@ async fn l_atomic_without_a_task_the_request_refills() {
     assert_eq!(bench.asked(), expected);
 }
 
+#[tokio::test(start_paused = true)]
+async fn l_global_a_request_that_a_node_sheds_costs_no_call_of_the_store() {
+    let throttle = |name: &str, rate: &str| {
+        format!(
+            "[[limit]]\nname = \"{name}\"\nby = []\nrate = {rate}\nthrottle = true\n\
+             algorithm = \"token-bucket\"\n"
+        )
+    };
+    let own = throttle("own", "\"2/h\"\naccuracy = \"local\"");
+    // A bucket for one is too small to be leased.
+    for shared in ["\"1000/s\"", "\"10/s\"\nburst = 1"] {
+        let shared = throttle("shared", &format!("{shared}\naccuracy = \"leased\""));
+        let all = "[[limit]]\nname = \"all\"\nby = []\nrate = \"1000/min\"\n";
+        let bench = Bench::new(&format!("[policy]\ndefaults = false\n{own}{shared}{all}"));
+        for _ in 0..2 {
+            assert_eq!(bench.admitted(1).await, 1, "{shared}");
+            bench.clock.advance(SECOND);
+        }
+        let calls = bench.store.calls();
+        assert_eq!(bench.admitted(5).await, 0, "{shared}");
+        assert_eq!(bench.store.calls(), calls, "{shared}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn q_quota_a_limit_by_api_key_that_is_known_to_deny_is_not_the_quota() {
+    let bench = Bench::new(&format!(
+        "[policy]\ndefaults = false\n[[tier]]\nname = \"free\"\nquota = 7\n\
+         overage = \"blocked\"\n[[api_key]]\nhash = \"{}\"\ntier = \"free\"\n\
+         [[limit]]\nname = \"slow\"\nby = [\"api_key\"]\nrate = \"1/min\"\n",
+        palisade::core::policy::hash_api_key("k-1")
+    ));
+    let facts = r#"{"ip":"203.0.113.1","method":"GET","path":"/x","api_key":"k-1"}"#;
+    let mut quotas = Vec::new();
+    for _ in 0..3 {
+        let decision = bench.engine.check(&request(facts)).await.decision;
+        quotas.push(decision.quota.and_then(|quota| quota.limit));
+    }
+    // The last denial is remembered: of the quota nothing is known.
+    assert_eq!(quotas, [Some(7), Some(7), None]);
+}
+
 /// A lease can hold less than the burst. A cost between the two must not become tokens.
 #[tokio::test(start_paused = true)]
 async fn l_cost_a_cost_that_no_lease_can_hold_is_denied() {

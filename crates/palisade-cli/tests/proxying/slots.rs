@@ -6,6 +6,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 
 use super::common::{eventually, signal};
 use super::h2_client::H2;
+use super::redis_server::RedisServer;
 use super::*;
 
 /// One at a time, for longer than a test takes.
@@ -244,6 +245,32 @@ fn b_crash_a_proxy_that_is_killed_frees_its_places_after_the_hold() {
     let (_, home) = server.wait();
     let server = Server::at(home, &options);
     eventually("it is free", || status(&server, &app) == 200);
+}
+
+#[test]
+fn b_slot_a_place_is_one_of_all_nodes() {
+    let store = RedisServer::start();
+    let app = Directed::start();
+    let config = format!(
+        "{ONE}\n[store]\nurl = \"{}\"\n[secrets]\nkey = \"env:KEY\"\n",
+        store.url()
+    );
+    let node = || {
+        Server::with(&Options {
+            config: Some(&config),
+            args: &["--upstream", &app.url, "--proxy", "127.0.0.1:0"],
+            env: &[("KEY", "at least 32 random bytes go here, too")],
+        })
+    };
+    let (first, second) = (node(), node());
+    let mut client = asks(&first);
+    let mut answers = app.next();
+    answers.write_all(HEAD).unwrap();
+    client.read_head().unwrap();
+    assert_eq!(status(&second, &app), 429);
+    drop(client);
+    eventually("it is free", || status(&second, &app) == 200);
+    eventually("it is free again", || status(&first, &app) == 200);
 }
 
 #[test]

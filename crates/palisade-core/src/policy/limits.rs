@@ -347,6 +347,7 @@ impl Limit {
         } else {
             Scope::of(&def.by)
         };
+        // A limit on several classes counts them in one bucket, so its key names none.
         let class = def
             .only_class()
             .map_or_else(String::new, |class| format!(":class:{}", escape(class)));

@@ -13,19 +13,19 @@ pub struct TenantPolicy {
     overrides: Box<[Override]>,
 }
 
-/// A tenant's own figure of one limit.
+/// A tenant's own spec of one limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Override {
     /// The limit's name.
     pub limit: Arc<str>,
-    /// Dimensions of the limit when the figure was checked against it.
+    /// Dimensions of the limit when the override was checked against it.
     by: Arc<[Dimension]>,
-    /// The figure.
+    /// The spec in place of the limit's own.
     pub spec: BucketSpec,
 }
 
 impl Override {
-    /// Whether the figure can be used for the limit as the policy in force has it. A policy that
+    /// Whether the override can be used for the limit as the policy in force has it. A policy that
     /// changed meanwhile may count by something that tenants share, over another window, or with
     /// another kind of algorithm.
     fn fits(&self, limit: &Limit) -> bool {
@@ -37,7 +37,7 @@ impl Override {
 }
 
 impl TenantPolicy {
-    /// A policy that replaces these limits' figures.
+    /// A policy that replaces the specs of these limits.
     #[must_use]
     pub fn new<'p>(
         version: u64,
@@ -60,8 +60,8 @@ impl TenantPolicy {
         &self.overrides
     }
 
-    /// Returns the tenant's own figure of a limit. One that does not fit the limit any more waits
-    /// until it was checked against the policy in force.
+    /// Returns the tenant's override of a limit. The policy may have changed since: an override that
+    /// does not fit the limit any more is ignored until it has been checked against the new limit.
     #[must_use]
     pub fn spec(&self, limit: &Limit) -> Option<&BucketSpec> {
         let found = self.overrides.iter().find(|own| own.fits(limit))?;

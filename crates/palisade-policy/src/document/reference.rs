@@ -16,7 +16,7 @@ pub fn reference(introduction: &str, tables: &[Schema]) -> String {
 
 fn section(page: &mut String, schema: &Schema) {
     let title = match schema.shape {
-        Shape::Table => format!("[{}]", schema.path),
+        Shape::Table | Shape::Inner => format!("[{}]", schema.path),
         Shape::Array => format!("[[{}]]", schema.path),
     };
     let _ = write!(page, "\n## `{title}`\n\n{}\n\n", sentence(schema.doc));

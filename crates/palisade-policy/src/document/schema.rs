@@ -12,6 +12,8 @@ pub enum Shape {
     Table,
     /// `[[name]]`.
     Array,
+    /// `[array.name]`: a table in a member of an array of tables.
+    Inner,
 }
 
 /// A table of the configuration.
@@ -229,6 +231,19 @@ pub(crate) fn read_array<'t, S: Section>(root: &'t Table, sink: &mut Sink) -> Ve
             S::read(&mut reader).map(|section| (section, item))
         })
         .collect()
+}
+
+/// Reads the table under `name` of a member of an array; `None` if there is none, or it was
+/// reported.
+pub(crate) fn read_inner<S: Section>(item: &Node, name: &str, sink: &mut Sink) -> Option<S> {
+    let entry = item.as_table()?.get(name)?;
+    let mut reader = Reader {
+        table: Some(entry.node.as_table()?),
+        at: entry.key.clone(),
+        path: S::SCHEMA.path,
+        sink,
+    };
+    S::read(&mut reader)
 }
 
 /// Declares a section: `field formerly "old": Type = "default" where "min"..="max";` where

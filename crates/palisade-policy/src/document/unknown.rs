@@ -105,7 +105,7 @@ fn unknown(path: &str, name: &str, entry: &Entry, all: &[Schema], sink: &mut Sin
     match home {
         Some(schema) => {
             let table = match schema.shape {
-                Shape::Table => format!("[{}]", schema.path),
+                Shape::Table | Shape::Inner => format!("[{}]", schema.path),
                 Shape::Array => format!("[[{}]]", schema.path),
             };
             sink.report_with(&entry.key, message, format!("it belongs in `{table}`"));

@@ -16,7 +16,7 @@ pub(crate) fn is_unused(key: &Key) -> bool {
 pub(super) fn warn(root: &Table, tables: &[Schema], sink: &mut Sink) {
     for schema in tables {
         match (schema.shape, lookup(root, schema.path)) {
-            (_, None) => {}
+            (Shape::Inner, _) | (_, None) => {}
             (Shape::Table, Some(entry)) => warn_table(schema, entry.node.as_table(), sink),
             (Shape::Array, Some(entry)) => {
                 if let Value::Array(items) = &entry.node.value {

@@ -15,6 +15,7 @@ use crate::document::{Document, Input};
 use crate::policy::outcomes::Outcomes;
 use crate::policy::resolve::resolve;
 use crate::policy::sections::{Bots, Candidate, PolicyTable};
+use crate::policy::spend::Spends;
 use crate::policy::values::SourceUrl;
 use crate::policy::{figures, risks, sections, switches};
 use crate::tenants::file::{self as tenants, FileTenants};
@@ -36,6 +37,8 @@ pub struct PolicyBundle {
     pub bots: Bots,
     /// Routes on which the proxy reports how a login ended.
     pub outcomes: Arc<Outcomes>,
+    /// Routes whose costs the proxy reads.
+    pub spends: Arc<Spends>,
     /// `[[tenant]]`: overrides that stand in the file itself.
     pub tenants: Arc<FileTenants>,
     /// A second policy that is evaluated on counters of its own and never enforced.
@@ -255,6 +258,7 @@ impl Document<'_> {
             source: source?.clone(),
             bots: bots?,
             outcomes: Arc::new(resolved.outcomes),
+            spends: Arc::new(resolved.spends),
             tenants: Arc::new(tenants),
             candidate: None,
             candidate_file: None,

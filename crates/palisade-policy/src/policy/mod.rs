@@ -10,6 +10,7 @@ pub(crate) mod resolve;
 mod risks;
 pub(crate) mod sections;
 mod source;
+pub(crate) mod spend;
 mod switches;
 pub(crate) mod tables;
 pub(crate) mod values;

@@ -234,7 +234,7 @@ impl Decode for LocationPatterns {
 
 /// A header's name, in lower case.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct HeaderName(Box<str>);
+pub(crate) struct HeaderName(pub(crate) Box<str>);
 
 impl Decode for HeaderName {
     fn kind() -> String {

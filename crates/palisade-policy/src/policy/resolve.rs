@@ -17,12 +17,14 @@ use crate::document::tree::{Node, Table, member_origin};
 use crate::policy::limits;
 use crate::policy::outcomes::{self, Outcomes};
 use crate::policy::sections::Bots;
+use crate::policy::spend::{self, SpendRoute, Spends};
 use crate::policy::tables::{ApiKeyTable, ClassTable, ClientTable, RouteTable, TierTable};
 
 /// The result of reading the arrays of tables.
 pub(crate) struct ResolvedTables {
     pub(crate) parts: PolicyParts,
     pub(crate) outcomes: Outcomes,
+    pub(crate) spends: Spends,
 }
 
 /// Names that limits may refer to.
@@ -47,6 +49,7 @@ pub(crate) fn resolve(
     let RouteTables {
         mut routes,
         outcomes,
+        spends,
         heavy,
     } = routes(root, settings.encoded_slash, sink);
     add_default_class(&mut routes, default_class);
@@ -54,6 +57,8 @@ pub(crate) fn resolve(
     let known = known(&routes, &classes);
     let limits: Vec<LimitDef> = limits::read(root, &known, sink);
     report_heavy_routes(&routes, &heavy, &limits, sink);
+    spend::report_uncounted(&spends, &limits, sink);
+    let spends = spends.into_iter().map(|(route, _)| route).collect();
     let tiers = tiers(root, sink);
     let patterns = bots
         .patterns
@@ -73,13 +78,19 @@ pub(crate) fn resolve(
             .collect(),
         bot_patterns: patterns.collect(),
     };
-    ResolvedTables { parts, outcomes }
+    ResolvedTables {
+        parts,
+        outcomes,
+        spends: Spends::new(spends),
+    }
 }
 
 /// The result of reading `[[route]]`.
 struct RouteTables {
     routes: Vec<Route>,
     outcomes: Outcomes,
+    /// Routes that spend, and where that is written.
+    spends: Vec<(SpendRoute, Origin)>,
     /// Routes with a `cost`, and where it is written.
     heavy: Vec<(Route, Origin)>,
 }
@@ -87,6 +98,7 @@ struct RouteTables {
 fn routes(root: &Table, slash: EncodedSlash, sink: &mut Sink) -> RouteTables {
     let mut routes = Vec::new();
     let mut outcomes = Vec::new();
+    let mut spends = Vec::new();
     let mut heavy = Vec::new();
     for (table, item) in read_array::<RouteTable>(root, sink) {
         let mut route = match Route::new(&table.path) {
@@ -115,6 +127,9 @@ fn routes(root: &Table, slash: EncodedSlash, sink: &mut Sink) -> RouteTables {
         if let Some(outcome) = outcomes::read(&table, &route, item, sink) {
             outcomes.push(outcome);
         }
+        if let Some(spend) = spend::read(&table, &route, item, sink) {
+            spends.push((spend, member_origin(item, "spend")));
+        }
         if route.cost.is_some() {
             heavy.push((route.clone(), member_origin(item, "cost")));
         }
@@ -123,6 +138,7 @@ fn routes(root: &Table, slash: EncodedSlash, sink: &mut Sink) -> RouteTables {
     RouteTables {
         routes,
         outcomes: Outcomes::new(outcomes),
+        spends,
         heavy,
     }
 }

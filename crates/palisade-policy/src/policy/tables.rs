@@ -18,6 +18,7 @@ use crate::document::tree::{Node, Value};
 use crate::policy::outcomes::{
     CookieName, HeaderName, LocationPatterns, LoginFlow, Neither, Outcome, UsernameSource,
 };
+use crate::policy::spend::SpendTable;
 use crate::policy::values::{MaybeZero, OneOrMany, Shares};
 use crate::{named, section};
 
@@ -187,7 +188,8 @@ section! {
 section! {
     /// What is reserved before a piece of work begins, and settled when it has ended.
     pub(crate) struct ReservationsTable(Table "reservations") {
-        /// The longest that a reservation lasts, extensions included.
+        /// The longest that a reservation lasts, extensions included. A request that the proxy or
+        /// a layer holds is cut off then.
         max_hold: Duration = "10min" where "1s"..="1day";
     }
 }
@@ -237,9 +239,10 @@ section! {
     }
 }
 
-pub(crate) fn schemas() -> [Schema; 9] {
+pub(crate) fn schemas() -> [Schema; 10] {
     [
         RouteTable::SCHEMA,
+        SpendTable::SCHEMA,
         ClassTable::SCHEMA,
         LimitTable::SCHEMA,
         RlsTable::SCHEMA,

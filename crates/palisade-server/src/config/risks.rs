@@ -30,6 +30,14 @@ pub(super) fn warn(document: &mut Document<'_>, config: &Config, env: &Env, refu
             "name the application in `proxy.upstream`, or with `--upstream`",
         );
     }
+    if no_proxy && !config.bundle.spends.all().is_empty() {
+        document.warn(
+            "proxy",
+            "upstream",
+            "a `[[route]]` has a `[route.spend]`, and there is no proxy to read it: its costs are not counted",
+            "name the application in `proxy.upstream`, or with `--upstream`",
+        );
+    }
     let lockout = &config.policy().settings.lockout;
     let is_stuck = lockout.enabled && lockout.challenge_mode == ChallengeMode::Require;
     if is_stuck && config.proxy.upstream.is_some() && !config.bundle.outcomes.all().is_empty() {

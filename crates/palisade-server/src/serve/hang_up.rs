@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use tokio::io::Interest;
+use futures_util::FutureExt;
+use tokio::io::{Interest, Ready};
 use tokio::net::TcpStream;
 use tokio::time::Interval;
 
@@ -44,9 +45,8 @@ impl Looks {
 
 /// Whether the other end of a connection has closed it, or its sending half.
 pub(super) fn is_closed(stream: &TcpStream) -> bool {
-    use futures_util::FutureExt;
     let ready = stream.ready(Interest::READABLE).now_or_never();
-    ready.is_some_and(|ready| ready.is_ok_and(|ready| ready.is_read_closed()))
+    ready.is_some_and(|ready| ready.is_ok_and(Ready::is_read_closed))
 }
 
 /// Tells a request of HTTP/1 that its client has hung up.

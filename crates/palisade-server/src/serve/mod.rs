@@ -162,6 +162,7 @@ impl<'a> Service<'a> {
             engine: Arc::new(engine),
             edge: Arc::new(ArcSwap::from_pointee(ready.edge)),
             outcomes: ArcSwap::new(Arc::clone(&config.bundle.outcomes)),
+            spends: ArcSwap::new(Arc::clone(&config.bundle.spends)),
             observer,
         });
         let (stopper, stop) = stop::stopper();

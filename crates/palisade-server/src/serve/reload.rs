@@ -166,6 +166,7 @@ impl ReloadTarget {
             Err(failure) => tracing::error!(%failure, "requests are read as before"),
         }
         enforcer.outcomes.store(Arc::clone(&bundle.outcomes));
+        enforcer.spends.store(Arc::clone(&bundle.spends));
         enforcer.engine.set_policy(Arc::clone(&bundle.policy));
         self.policies.set_base(bundle);
         enforcer.engine.set_candidate(bundle.candidate.as_ref());

@@ -11,9 +11,10 @@ use palisade::engine::{Observer, RequestAnswer, ReservationGuard};
 use palisade::extract::{
     ArrivedRequest, EdgeConfig, EdgeRequest, ExtractError, RefusedRequest, identify,
 };
+use palisade_core::budget::Costs;
 use palisade_core::facts::Surface;
 use palisade_core::{Micros, PolicySet, RequestFacts};
-use palisade_policy::Outcomes;
+use palisade_policy::{Outcomes, Spends};
 
 use super::exchange::ids::RequestId;
 use super::exchange::problem::Problem;
@@ -28,6 +29,8 @@ pub(crate) struct Enforcer {
     pub(crate) edge: Edge,
     /// Routes on which the proxy recognises logins.
     pub(crate) outcomes: ArcSwap<Outcomes>,
+    /// Routes on which the proxy reads what requests cost.
+    pub(crate) spends: ArcSwap<Spends>,
     pub(crate) observer: Arc<dyn Observer>,
 }
 
@@ -107,13 +110,14 @@ impl Enforcer {
         visit: Visit<'_>,
         arrived: Box<ArrivedRequest<'_>>,
         body: Option<&[u8]>,
+        costs: Option<Costs>,
     ) -> Result<RequestDecision, Problem> {
         let ip = arrived.facts.ip;
         let request = EdgeRequest {
             body,
             ..visit.request(None)
         };
-        let extracted = match identify(visit.edge, request, *arrived, visit.now) {
+        let mut extracted = match identify(visit.edge, request, *arrived, visit.now) {
             Ok(extracted) => extracted,
             Err(error) => {
                 let answer = self.turn_away(visit, ip, error.into()).await?;
@@ -125,9 +129,11 @@ impl Enforcer {
                 });
             }
         };
+        extracted.facts.costs = costs.map(Box::new);
         // Only the proxy sees a request to its end.
         let is_held = visit.surface == Surface::Proxy
-            && self.engine.takes_slots(visit.policy, &extracted.facts);
+            && (extracted.facts.costs.is_some()
+                || self.engine.takes_slots(visit.policy, &extracted.facts));
         let (answer, guard) = match is_held {
             true => Box::pin(self.hold(visit, &extracted.facts)).await?,
             false => (self.engine.check(&extracted.facts).await, None),

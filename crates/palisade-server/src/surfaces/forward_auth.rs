@@ -45,7 +45,7 @@ pub(super) async fn answer(
     let ip = arrived.facts.ip;
     let answer = match posted(&parts.method, body, timeout).await {
         Ok(form) => {
-            let decided = enforcer.decide(visit, arrived, form.as_deref()).await;
+            let decided = enforcer.decide(visit, arrived, form.as_deref(), None).await;
             decided?.answer
         }
         Err(problem) => enforcer.turn_away(visit, ip, problem).await?,

@@ -12,7 +12,7 @@ use super::registries::{entry, list};
 use super::{Conversions, Rng, TestClock, TestLimits, spec};
 use crate::model::ModelStore;
 use crate::{
-    Buckets, ChargeOutcome, Entries, Records, Registries, Registry, Store, Take, TakenCharge,
+    Buckets, ChargeReadings, Entries, Records, Registries, Registry, Store, Take, TakenCharge,
 };
 
 /// Parameters of a comparison.
@@ -148,7 +148,7 @@ fn charges_of<'p>(policies: &'p [TestLimits], subject: &str, rng: &mut Rng) -> V
 
 /// Makes answers comparable: a store may have forgotten a bucket of which nothing is used, and
 /// with it `reset_at`.
-fn comparable(mut charged: ChargeOutcome) -> ChargeOutcome {
+fn comparable(mut charged: ChargeReadings) -> ChargeReadings {
     for reading in &mut charged.readings {
         if reading.used == 0 {
             *reading = Reading {

@@ -38,7 +38,7 @@ pub use config::{RedisConfig, RedisConfigError, TimeSource, Tls};
 
 use crate::step_back::{StepBackNotice, stuck};
 use crate::{
-    Answer, BucketReadings, Buckets, ChargeOutcome, Commit, Entries, Entry, ListedRecord,
+    Answer, BucketReadings, Buckets, ChargeReadings, Commit, Entries, Entry, ListedRecord,
     LoadedRecords, RecordPage, Records, Registries, Registry, ResetDone, StoreError, StoreStats,
     Take, TakenCharge, Vitals, deadline,
 };
@@ -107,7 +107,7 @@ impl SharedClient {
         &self,
         charges: &[Charge<'_>],
         (operation, taken_at): (Operation, &[Micros]),
-    ) -> Result<ChargeOutcome, StoreError> {
+    ) -> Result<ChargeReadings, StoreError> {
         let due = self.options.due();
         let now = self.time.now();
         if charges.is_empty() {
@@ -139,7 +139,7 @@ impl SharedClient {
         single: &Single,
         charges: &[Charge<'_>],
         operation: Operation,
-    ) -> Result<Vec<ChargeOutcome>, StoreError> {
+    ) -> Result<Vec<ChargeReadings>, StoreError> {
         let (due, now) = (self.options.due(), self.time.now());
         let buckets = charge::buckets(&self.keys, charges, &[]);
         let decided = charge::each_on_single(single, buckets, operation, now, due).await?;
@@ -153,8 +153,8 @@ impl SharedClient {
         &self,
         now: Option<Micros>,
         due: Instant,
-    ) -> Result<ChargeOutcome, StoreError> {
-        Ok(ChargeOutcome {
+    ) -> Result<ChargeReadings, StoreError> {
+        Ok(ChargeReadings {
             now: match now {
                 Some(now) => now,
                 None => self.clock(due).await?,
@@ -327,7 +327,7 @@ impl SharedClient {
 }
 
 impl Buckets for RedisStore {
-    fn charge<'a>(&'a self, charges: &'a [Charge<'a>], take: Take) -> Answer<'a, ChargeOutcome> {
+    fn charge<'a>(&'a self, charges: &'a [Charge<'a>], take: Take) -> Answer<'a, ChargeReadings> {
         Answer::later(async move {
             let asked = (take.into(), [].as_slice());
             let summed = charge::summed(charges);
@@ -346,7 +346,7 @@ impl Buckets for RedisStore {
         &'a self,
         charges: &'a [Charge<'a>],
         take: Take,
-    ) -> Answer<'a, Vec<ChargeOutcome>> {
+    ) -> Answer<'a, Vec<ChargeReadings>> {
         Answer::later(async move {
             match &self.shared.backend {
                 Backend::Single(single) if charges.len() > 1 => {
@@ -368,7 +368,7 @@ impl Buckets for RedisStore {
         })
     }
 
-    fn give_back<'a>(&'a self, taken: &'a [TakenCharge<'a>]) -> Answer<'a, ChargeOutcome> {
+    fn give_back<'a>(&'a self, taken: &'a [TakenCharge<'a>]) -> Answer<'a, ChargeReadings> {
         Answer::later(async move {
             let charges: Vec<Charge<'_>> = taken.iter().map(|taken| taken.charge.clone()).collect();
             let taken_at: Vec<Micros> = taken.iter().map(|taken| taken.at).collect();
@@ -377,7 +377,7 @@ impl Buckets for RedisStore {
         })
     }
 
-    fn refund<'a>(&'a self, charges: &'a [Charge<'a>]) -> Answer<'a, ChargeOutcome> {
+    fn refund<'a>(&'a self, charges: &'a [Charge<'a>]) -> Answer<'a, ChargeReadings> {
         Answer::later(async move {
             let asked = (Operation::Refund, [].as_slice());
             self.shared.decide(charges, asked).await

@@ -6,7 +6,7 @@ use palisade_core::time::Micros;
 use super::config::Effect;
 use super::script::{Call, PULL_TO_NOW};
 use super::{Backend, SharedClient, charge};
-use crate::{ChargeOutcome, StoreError};
+use crate::{ChargeReadings, StoreError};
 
 /// Ticks in a microsecond.
 const TICKS: u64 = 1 << 12;
@@ -17,7 +17,7 @@ impl SharedClient {
     pub(super) async fn pull_to_now(
         &self,
         stuck: &[Charge<'_>],
-        charged: &ChargeOutcome,
+        charged: &ChargeReadings,
     ) -> Result<(), StoreError> {
         self.step_back.say(charged.now);
         let slots = match self.backend {

@@ -79,6 +79,11 @@ impl Engine {
         self.store().flush().await
     }
 
+    /// Gives the tokens of every lease back, as when the process ends.
+    pub async fn return_leases(&self) {
+        self.counters.return_leases().await;
+    }
+
     /// Opens the calling thread's connections to the store, so that its first decision does not
     /// have to (F-READY). To be awaited before the first decision on every thread that decides; it
     /// takes as long as connecting may. Failure is not reported: without a store the first
@@ -155,6 +160,6 @@ impl Engine {
     /// limit before the last one has run out, and returns unused tokens to the store. Without it, a
     /// request that finds no token left has to wait for the next batch.
     pub async fn refill_forever(&self) {
-        self.supply_leases().await;
+        self.counters.supply_leases().await;
     }
 }

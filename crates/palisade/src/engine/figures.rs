@@ -42,7 +42,7 @@ impl Engine {
         let now = self.now();
         let source = self.tenants.health();
         let policy = self.policy.load();
-        let here = [self.limits.local().stats(), self.link.stand_in().stats()];
+        let here = [self.counters.process.stats(), self.link.stand_in().stats()];
         let mut store = self.link.store().stats();
         for local in here {
             store.evictions += local.evictions;
@@ -50,7 +50,7 @@ impl Engine {
             store.overflowed += local.overflowed;
         }
         let buckets: u64 = here.iter().map(|local| local.tracked_keys).sum();
-        let cached = self.limits.cached();
+        let cached = self.counters.cached();
         let modes = self.link.modes();
         let local_keys = buckets + (cached + modes.tracked()) as u64;
         Figures {

@@ -72,6 +72,9 @@ pub(super) enum For {
     Operator,
 }
 
+/// Store calls of limits and quotas.
+pub(super) const LIMITS: For = For::Decision(Policy::Limits);
+
 /// Reason why a store call has no result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum NoAnswer {
@@ -122,6 +125,11 @@ impl CallTimes {
             began: None,
             started,
         }
+    }
+
+    /// When the call was made, if the clock was looked at.
+    pub(super) const fn started_at(self) -> Option<Micros> {
+        self.started
     }
 }
 

@@ -1,11 +1,12 @@
 //! The engine: one request from end to end, in the steps resolve → charge → decide → record.
 //!
-//! Read `limits/check.rs` and `guard/command.rs` first, then `link.rs`; nothing else is needed to
-//! understand a decision. `operators` is administration, `background` the work beside requests, and
-//! `ports` the interfaces to the engine's host.
+//! Read `limits/check.rs` and `guard/command.rs` first, then `counters/mod.rs` and `link.rs`;
+//! nothing else is needed to understand a decision. `operators` is administration, `background`
+//! the work beside requests, and `ports` the interfaces to the engine's host.
 
 mod background;
 mod candidate;
+mod counters;
 mod figures;
 mod guard;
 mod health;
@@ -24,13 +25,14 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use palisade_core::key::Keyring;
-use palisade_core::policy::PolicySet;
+use palisade_core::policy::{Limit, PolicySet};
 use palisade_core::time::{Clock, Micros};
 use palisade_store::Store;
 
 use candidate::Candidate;
+use counters::Counters;
 use guard::Guard;
-use limits::Limits;
+use limits::Receipts;
 use link::Link;
 use operators::Registries;
 use reservations::{Queues, Register, Retries};
@@ -66,7 +68,7 @@ pub use ports::{
 
 pub use reservations::{
     ExtendAnswer, HOLD_DEFAULT, HeldReservation, Hold, ReservationError, ReservationFigures,
-    ReservationGuard, ReserveAnswer, Settlement, TookTooLong,
+    ReservationGuard, ReserveAnswer, Settlement, SpendResult, TookTooLong,
 };
 pub use thresholds::ReachedThreshold;
 
@@ -151,8 +153,11 @@ pub struct Engine {
     policy: ArcSwap<PolicySet>,
     keyring: Arc<Keyring>,
     tenants: Arc<dyn Tenants>,
-    link: Link,
-    limits: Limits,
+    link: Arc<Link>,
+    counters: Counters,
+    receipts: Receipts,
+    /// The limit of buckets that a caller figures itself.
+    keyed: Limit,
     guard: Guard,
     registries: Arc<Registries>,
     candidate: Seldom<Candidate>,
@@ -182,9 +187,12 @@ impl Engine {
         } = config;
         observer.policy_changed(None, &policy, clock.now());
         let settings = &policy.settings;
+        let link = Arc::new(Link::new(store, clock, observer, deadline, settings));
         Self {
-            limits: Limits::new(store.is_shared(), &clock, &settings.fallback),
-            link: Link::new(store, clock, observer, deadline, settings),
+            counters: Counters::new(Arc::clone(&link), &settings.fallback),
+            link,
+            receipts: Receipts::new(),
+            keyed: limits::keyed_limit(),
             guard: Guard::default(),
             candidate: Seldom::default(),
             retries: Retries::default(),
@@ -210,7 +218,7 @@ impl Engine {
 
     /// True on the embedded store: a decision on limits never waits, and the future of
     /// [`Engine::check`] is ready at its first poll.
-    pub const fn answers_at_once(&self) -> bool {
+    pub fn answers_at_once(&self) -> bool {
         self.link.answers_at_once()
     }
 
@@ -223,18 +231,18 @@ impl Engine {
     /// far stays, and unused tokens of leased limits are returned.
     pub fn set_policy(&self, policy: Arc<PolicySet>) {
         self.link.reconfigure(&policy.settings);
-        self.limits.reconfigure(&policy.settings.fallback);
+        self.counters.reconfigure(&policy.settings.fallback);
         let before = self.policy.swap(self.registries.credentials.attach(policy));
         // Keys may have changed between attaching and swapping.
         self.attach_registered();
-        self.limits.retire();
+        self.counters.retire();
         self.observer()
             .policy_changed(Some(&before), &self.policy.load(), self.now());
     }
 
     /// Drops remembered denials and leased tokens, so that the next request calls the store.
     pub fn forget_cached(&self) {
-        self.limits.forget_cached();
+        self.counters.forget_cached();
     }
 
     /// The store.
@@ -243,7 +251,7 @@ impl Engine {
     }
 
     /// The clock of this process.
-    pub const fn clock(&self) -> &Arc<dyn Clock> {
+    pub fn clock(&self) -> &Arc<dyn Clock> {
         self.link.clock()
     }
 

@@ -13,7 +13,7 @@ use arc_swap::ArcSwap;
 use palisade_core::limit::Reading;
 use palisade_core::plan::Charge;
 use palisade_core::time::{Clock, Micros};
-use palisade_store::{Buckets, ChargeOutcome, StoreError, StoreStats, Take, TakenCharge, Vitals};
+use palisade_store::{Buckets, ChargeReadings, StoreError, StoreStats, Take, TakenCharge, Vitals};
 use parking_lot::Mutex;
 
 use super::link::{LocalStore, local_store};
@@ -45,7 +45,7 @@ impl StandIn {
 
     /// Notes the store's readings of these buckets, for a call that was made at `asked` by this
     /// node's clock.
-    pub(super) fn note(&self, charges: &[Charge<'_>], charged: &ChargeOutcome, asked: Micros) {
+    pub(super) fn note(&self, charges: &[Charge<'_>], charged: &ChargeReadings, asked: Micros) {
         for (position, (charge, reading)) in charges.iter().zip(&charged.readings).enumerate() {
             if charge.has_long_window() {
                 let ahead = charged.judged_at(position);
@@ -60,7 +60,7 @@ impl StandIn {
     }
 
     /// Charges the buckets, all or nothing.
-    pub(super) fn charge_now(&self, charges: &[Charge<'_>], take: Take) -> ChargeOutcome {
+    pub(super) fn charge_now(&self, charges: &[Charge<'_>], take: Take) -> ChargeReadings {
         let short = self.short.load();
         if !charges.iter().any(Charge::has_long_window) {
             return short.charge_now(charges, take);
@@ -82,7 +82,7 @@ impl StandIn {
 
     /// Readings of long windows before a charge: what was admitted here plus the store's last
     /// readings.
-    fn look(&self, long: &[Charge<'_>]) -> ChargeOutcome {
+    fn look(&self, long: &[Charge<'_>]) -> ChargeReadings {
         let found = self.long.charge_now(long, Take::Peek);
         self.carried_over(long, found, None)
     }
@@ -93,9 +93,9 @@ impl StandIn {
     fn carried_over(
         &self,
         long: &[Charge<'_>],
-        mut own: ChargeOutcome,
-        found: Option<&ChargeOutcome>,
-    ) -> ChargeOutcome {
+        mut own: ChargeReadings,
+        found: Option<&ChargeReadings>,
+    ) -> ChargeReadings {
         let now = own.now;
         for (position, (charge, reading)) in long.iter().zip(&mut own.readings).enumerate() {
             let carried = self.last_read.of(charge, now);
@@ -171,13 +171,13 @@ fn joined(
 }
 
 /// Readings of both kinds of windows in the order of the charges.
-fn in_order(charges: &[Charge<'_>], near: ChargeOutcome, far: ChargeOutcome) -> ChargeOutcome {
+fn in_order(charges: &[Charge<'_>], near: ChargeReadings, far: ChargeReadings) -> ChargeReadings {
     let (mut short, mut long) = (near.readings.into_iter(), far.readings.into_iter());
     let next = |charge: &Charge<'_>| match charge.has_long_window() {
         true => long.next(),
         false => short.next(),
     };
-    ChargeOutcome {
+    ChargeReadings {
         now: far.now,
         admitted: near.admitted && far.admitted,
         readings: charges.iter().filter_map(next).collect(),

@@ -557,7 +557,10 @@ impl<J: Judge> Gate<J> {
             (self.check(&facts).await, None)
         };
         let decided = self.outcome(answer, facts.request_id, before)?;
-        let held = guard.map(|guard| Box::new(guard) as Box<dyn Hold>);
+        let held = guard.map(|mut guard| {
+            guard.begin();
+            Box::new(guard) as Box<dyn Hold>
+        });
         Ok(AdmittedRequest { decided, held })
     }
 

@@ -11,7 +11,7 @@ use palisade::core::plan::{Charge, OnExceed};
 use palisade::core::record::{RecordKey, RecordKind, RecordWrite};
 use palisade::core::time::{HOUR, Micros};
 use palisade::store::{
-    Answer, BucketReadings, Buckets, ChargeOutcome, Commit, Entries, Entry, LoadedRecords, Record,
+    Answer, BucketReadings, Buckets, ChargeReadings, Commit, Entries, Entry, LoadedRecords, Record,
     RecordPage, Records, Registries, Registry, ResetDone, StoreError, StoreStats, Take,
     TakenCharge, Vitals, in_rounds,
 };
@@ -212,7 +212,7 @@ fn charge(
     take: Take,
     now: Micros,
     command: Option<&Command>,
-) -> ChargeOutcome {
+) -> ChargeReadings {
     if let Some(command) = command {
         let buckets = charges.iter().map(|charge| (charge.id, charge.spec));
         command.log.lock().asked.push(buckets.collect());
@@ -252,7 +252,7 @@ fn charge(
     for (charge, state) in charges.iter().zip(states) {
         shared.buckets.insert(charge.id, state);
     }
-    ChargeOutcome {
+    ChargeReadings {
         now,
         admitted,
         readings,
@@ -292,14 +292,14 @@ fn give_back(
     charges: &[OwnCharge],
     now: Micros,
     give_back: impl Fn(usize, &OwnCharge, &mut State),
-) -> ChargeOutcome {
+) -> ChargeReadings {
     let mut readings = BucketReadings::new();
     for (at, charge) in charges.iter().enumerate() {
         let state = shared.buckets.entry(charge.id).or_default();
         give_back(at, charge, state);
         readings.push(charge.spec.read(state, now, charge.cost));
     }
-    ChargeOutcome {
+    ChargeReadings {
         now,
         admitted: true,
         readings,
@@ -447,7 +447,7 @@ fn is_stale(shared: &Shared, write: &RecordWrite, now: Micros, command: Option<&
 }
 
 impl Buckets for SimStore {
-    fn charge<'a>(&'a self, charges: &'a [Charge<'a>], take: Take) -> Answer<'a, ChargeOutcome> {
+    fn charge<'a>(&'a self, charges: &'a [Charge<'a>], take: Take) -> Answer<'a, ChargeReadings> {
         Answer::later(async move {
             let charges = own(charges);
             self.call(Call::Breaking, move |shared, now, command| {
@@ -461,11 +461,11 @@ impl Buckets for SimStore {
         &'a self,
         charges: &'a [Charge<'a>],
         take: Take,
-    ) -> Answer<'a, Vec<ChargeOutcome>> {
+    ) -> Answer<'a, Vec<ChargeReadings>> {
         in_rounds(self, charges, take)
     }
 
-    fn give_back<'a>(&'a self, taken: &'a [TakenCharge<'a>]) -> Answer<'a, ChargeOutcome> {
+    fn give_back<'a>(&'a self, taken: &'a [TakenCharge<'a>]) -> Answer<'a, ChargeReadings> {
         Answer::later(async move {
             let charges: Vec<Charge<'_>> = taken.iter().map(|taken| taken.charge.clone()).collect();
             let charges = own(&charges);
@@ -485,7 +485,7 @@ impl Buckets for SimStore {
         })
     }
 
-    fn refund<'a>(&'a self, charges: &'a [Charge<'a>]) -> Answer<'a, ChargeOutcome> {
+    fn refund<'a>(&'a self, charges: &'a [Charge<'a>]) -> Answer<'a, ChargeReadings> {
         Answer::later(async move {
             let charges = own(charges);
             self.call(refunding(), move |shared, now, _| {

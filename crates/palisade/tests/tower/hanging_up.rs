@@ -15,7 +15,7 @@ use super::login::{login, read, verifies, verifies_slowly};
 use super::*;
 
 /// Polls once, without being woken for the next step.
-fn is_pending<F: Future>(asked: &mut Pin<Box<F>>) -> bool {
+pub(super) fn is_pending<F: Future>(asked: &mut Pin<Box<F>>) -> bool {
     let mut cx = Context::from_waker(Waker::noop());
     asked.as_mut().poll(&mut cx).is_pending()
 }
@@ -42,7 +42,7 @@ fn on_a_store_that_waits() -> (Gate<Engine>, Arc<VirtualClock>) {
 }
 
 /// Waits until no task is left that no request waits for.
-async fn is_quiet() {
+pub(super) async fn is_quiet() {
     while Handle::current().metrics().num_alive_tasks() > 0 {
         yield_now().await;
     }

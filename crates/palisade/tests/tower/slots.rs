@@ -7,9 +7,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body::Frame;
+use palisade::store::{Answer, Call, Interceptor};
 use palisade::tower::{ConcurrencyLayer, EdgeLayer, IdentityLayer, InFlight, TookTooLong, Who};
 use tower::Layer;
 
+use super::hanging_up::{is_pending, is_quiet};
 use super::*;
 
 const SLOTS: &str = r#"
@@ -41,6 +43,26 @@ rate = "100/min"
 fn in_memory() -> (Gate<Engine>, Arc<VirtualClock>) {
     let clock = Arc::new(VirtualClock::at(engine_support::START));
     (Gate::new(embedded(SLOTS, &clock)), clock)
+}
+
+/// A store that lets other tasks in before each call.
+struct Patient(Model);
+
+impl Interceptor for Patient {
+    fn inner(&self) -> &dyn Store {
+        &self.0
+    }
+
+    fn before<'a>(&'a self, _: Call<'a>) -> Answer<'a, ()> {
+        Answer::later(async {
+            tokio::task::yield_now().await;
+            Ok(())
+        })
+    }
+
+    fn is_shared(&self) -> bool {
+        true
+    }
 }
 
 fn of_user(peer: &str, user: &str) -> Request<Body> {
@@ -150,6 +172,43 @@ async fn b_slot_a_store_that_waits_frees_a_place_in_the_background() {
     let again = ask(&service, of_user("192.0.2.1", "ann")).await;
     assert_eq!(again.status(), 200);
     assert_eq!(rig.left("requests").await, 98);
+}
+
+#[tokio::test(start_paused = true)]
+async fn b_slot_a_request_that_is_given_up_while_it_is_decided_leaves_nothing_behind() {
+    let clock = Arc::new(VirtualClock::at(engine_support::START));
+    let time: Arc<dyn Clock> = Arc::<VirtualClock>::clone(&clock);
+    let store = Patient(Model::new(Arc::clone(&time)));
+    let engine = engine(Arc::new(store), SLOTS, time);
+    let gate = Gate::new(Arc::clone(&engine));
+    let reached = Reached::default();
+    let service = IdentityLayer::new(&gate).layer(application(&reached));
+    let mut steps = 0;
+    while reached.count() == 0 {
+        let mut asked = Box::pin(service.clone().oneshot(of_user("192.0.2.1", "ann")));
+        for _ in 0..steps {
+            if !is_pending(&mut asked) {
+                break;
+            }
+            tokio::task::yield_now().await;
+        }
+        drop(asked);
+        is_quiet().await;
+        // Denials are remembered for a moment.
+        clock.advance(100_000);
+        steps += 1;
+    }
+    assert!(steps > 2, "it waits for the store");
+    let again = ask(&service, of_user("192.0.2.1", "ann")).await;
+    assert_eq!(again.status(), 200);
+    assert_eq!(header(&again, "x-ratelimit-remaining"), "0");
+    drop(again);
+    is_quiet().await;
+    // One that reached the application, and this one.
+    let facts = r#"{"ip":"192.0.2.1","method":"GET","path":"/x"}"#;
+    let facts = engine_support::request(facts);
+    let left = engine_support::render(&engine.peek(&facts).await);
+    assert_eq!(engine_support::remaining(&left, "requests"), 98);
 }
 
 #[tokio::test(start_paused = true)]

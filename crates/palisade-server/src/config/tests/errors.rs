@@ -533,6 +533,71 @@ cost = 11
 }
 
 #[test]
+fn b_spend_what_a_route_cannot_spend_is_an_error_of_its_key() {
+    let route = "[[route]]\npath = \"/x\"\nmethod = \"POST\"\nclass = \"write\"\n";
+    let tokens = "[[limit]]\nname = \"t\"\nby = [\"ip\"]\nrate = \"1/min\"\nunit = \"tokens\"\n";
+    let with = |keys: &str| errors(&format!("{tokens}{route}{keys}"));
+    assert_eq!(with("[route.spend]\n"), "no error");
+    let all = "[route.spend]\nunit = \"tokens\"\noutput = 2000\nused = \"header:X-Used\"\n\
+               errors = \"openai\"\ninclude_usage = true\nestimate_max = 1\noutput_default = 0\n";
+    assert_eq!(with(all), "no error");
+    for (keys, said) in [
+        (
+            "[route.spend]\nunits = \"tokens\"",
+            "unknown key `units` in `route.spend`",
+        ),
+        (
+            "[route.spend]\nunit = \"requests\"",
+            "`route.spend.unit` must be a unit of your own",
+        ),
+        (
+            "[route.spend]\nunit = \"words\"",
+            "`route.spend.unit` is spent and no limit counts it",
+        ),
+        (
+            "[route.spend]\noutput = \"form:x\"",
+            "`route.spend.output` must name members",
+        ),
+        (
+            "[route.spend]\noutput = -1",
+            "`route.spend.output` must be 0 to",
+        ),
+        (
+            "[route.spend]\nused = \"usage\"",
+            "`route.spend.used` must be one of",
+        ),
+        (
+            "[route.spend]\nerrors = \"open\"",
+            "`route.spend.errors` must be one of `openai`",
+        ),
+        (
+            "[route.spend]\nestimate_max = 0",
+            "`route.spend.estimate_max` must be 1 to",
+        ),
+        (
+            "[route.spend]\nprice = { a = 4711 }",
+            "`route.spend.price` must map models",
+        ),
+        (
+            "[route.spend]\nprice = { default = { input = 1, output = 1 } }",
+            "`route.spend.price` is spent and no limit counts it",
+        ),
+        (
+            "exempt = true\n[route.spend]",
+            "`route.spend` does not go with `route.exempt`",
+        ),
+        (
+            "outcome = \"status\"\nusername = \"json:u\"\n[route.spend]",
+            "`route.spend` does not go with `route.outcome`",
+        ),
+        ("spend = 4711", "`route.spend` must be a table"),
+    ] {
+        let errors = with(keys);
+        assert!(errors.contains(said), "{keys}: {errors}");
+    }
+}
+
+#[test]
 fn n1_a_login_whose_successes_look_like_its_failures_is_refused() {
     let login = |username: &str, keys: &str| {
         errors(&format!(

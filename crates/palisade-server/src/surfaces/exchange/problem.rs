@@ -132,6 +132,16 @@ impl Problem {
         self.kind.parts().0
     }
 
+    /// Description of the problem for people.
+    pub(crate) fn detail(&self) -> &str {
+        &self.detail
+    }
+
+    /// The field that it is about.
+    pub(crate) fn named_field(&self) -> Option<&str> {
+        self.field.as_deref()
+    }
+
     pub(crate) fn not_found() -> Self {
         Self::new(
             Kind::NotFound,

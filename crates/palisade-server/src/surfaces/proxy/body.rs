@@ -2,6 +2,7 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -19,6 +20,8 @@ pub(crate) enum Outgoing {
     Streamed(Incoming, Option<Arc<Upload>>),
     /// A body that was read beforehand, and its bytes again for code that inspects them.
     Buffered(Full<Bytes>, Bytes),
+    /// A body that notes when the first part of it is taken, for a connection that there is.
+    Noted(Box<Self>, Arc<AtomicBool>),
 }
 
 impl Outgoing {
@@ -33,6 +36,7 @@ impl Outgoing {
         match self {
             Self::Streamed(_, upload) => upload.clone(),
             Self::Buffered(..) => None,
+            Self::Noted(body, _) => body.upload(),
         }
     }
 
@@ -46,6 +50,7 @@ impl Outgoing {
         match self {
             Self::Streamed(..) => None,
             Self::Buffered(_, bytes) => Some(bytes),
+            Self::Noted(body, _) => body.bytes(),
         }
     }
 }
@@ -83,6 +88,10 @@ impl Body for Outgoing {
                 polled
             }
             Self::Buffered(body, _) => never(Pin::new(body).poll_frame(cx)),
+            Self::Noted(body, is_taken) => {
+                is_taken.store(true, Ordering::Relaxed);
+                Pin::new(&mut **body).poll_frame(cx)
+            }
         }
     }
 
@@ -90,6 +99,7 @@ impl Body for Outgoing {
         match self {
             Self::Streamed(body, _) => body.is_end_stream(),
             Self::Buffered(body, _) => body.is_end_stream(),
+            Self::Noted(body, _) => body.is_end_stream(),
         }
     }
 
@@ -97,6 +107,7 @@ impl Body for Outgoing {
         match self {
             Self::Streamed(body, _) => body.size_hint(),
             Self::Buffered(body, _) => body.size_hint(),
+            Self::Noted(body, _) => body.size_hint(),
         }
     }
 }

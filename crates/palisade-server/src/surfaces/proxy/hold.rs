@@ -5,11 +5,13 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use http::{HeaderMap, StatusCode};
 use hyper::body::{Body, Frame, SizeHint};
 use palisade::engine::{ReservationGuard, TookTooLong};
 
 use super::body::BodyError;
 use super::kept::Arriving;
+use super::spend::RequestCosts;
 use crate::serve::HangUp;
 use crate::surfaces::exchange::problem::Problem;
 
@@ -18,11 +20,39 @@ pub(super) struct Hold {
     guard: Box<ReservationGuard>,
     /// Tells that the client has hung up, where nothing else does.
     hang_up: Option<HangUp>,
+    /// Its costs, on a route that says where to read them.
+    spending: Option<Box<RequestCosts>>,
 }
 
 impl Hold {
-    pub(super) fn new(guard: Box<ReservationGuard>, hang_up: Option<HangUp>) -> Self {
-        Self { guard, hang_up }
+    pub(super) fn new(
+        mut guard: Box<ReservationGuard>,
+        hang_up: Option<HangUp>,
+        spending: Option<Box<RequestCosts>>,
+    ) -> Self {
+        // Costs that are read know by themselves whether the application got the request.
+        if spending.is_none() {
+            guard.begin();
+        }
+        Self {
+            guard,
+            hang_up,
+            spending,
+        }
+    }
+
+    /// Notes the head of the application's answer.
+    pub(super) fn answered(&mut self, status: StatusCode, headers: &HeaderMap) {
+        if let Some(spending) = &mut self.spending {
+            spending.answered(status, headers);
+        }
+    }
+
+    /// Reads a part of its body.
+    fn saw(&mut self, frame: &Frame<Bytes>) {
+        if let (Some(spending), Some(data)) = (&mut self.spending, frame.data_ref()) {
+            spending.saw(data);
+        }
     }
 
     /// Ready when the request is to end although its answer has not: it may not be held any
@@ -56,6 +86,14 @@ impl Hold {
                 .map(|()| Err(Problem::unavailable("the request was held for too long"))),
         })
         .await
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        if let Some(spending) = &self.spending {
+            spending.end(&mut self.guard);
+        }
     }
 }
 
@@ -95,8 +133,10 @@ impl Body for HeldBody {
             return Poll::Ready(Some(Err(TookTooLong.into())));
         }
         let polled = Pin::new(&mut this.body).poll_frame(cx);
-        if matches!(polled, Poll::Ready(None | Some(Err(_)))) {
-            this.hold = None;
+        match (&polled, &mut this.hold) {
+            (Poll::Ready(Some(Ok(frame))), Some(hold)) => hold.saw(frame),
+            (Poll::Ready(None | Some(Err(_))), hold) => *hold = None,
+            _ => {}
         }
         polled.map_err(Into::into)
     }

@@ -12,6 +12,7 @@ mod kept;
 mod login;
 mod page;
 mod pool;
+mod spend;
 mod upgrade;
 mod upload;
 mod upstream;
@@ -29,8 +30,9 @@ use palisade::engine::{RequestAnswer, ReservationGuard};
 use palisade::extract::client_id::FORM_BYTES_MAX;
 use palisade::extract::{ArrivedRequest, arrive};
 use palisade_core::RequestFacts;
+use palisade_core::budget::Costs;
 use palisade_core::facts::Surface as Came;
-use palisade_policy::OutcomeRoute;
+use palisade_policy::{OutcomeRoute, Spend};
 use tokio::sync::RwLock;
 
 use crate::failure::Failure;
@@ -46,6 +48,7 @@ use hold::{HeldBody, Hold};
 use kept::Arriving;
 use login::{Attempted, Doubts, Login, Seen, Tried, Verdict};
 use pool::Pool;
+use spend::{RequestCosts, openai};
 use upstream::Link;
 
 pub(crate) use upstream::Upstream;
@@ -128,8 +131,29 @@ struct Passing {
     body: Outgoing,
     /// The attempt that the request makes, on a login route.
     login: Option<Login>,
-    /// A place that the request holds.
+    /// A place that the request holds, and its reserved costs.
     guard: Option<Box<ReservationGuard>>,
+    spending: Option<Box<RequestCosts>>,
+}
+
+/// The parts of a request that are read before it is decided.
+struct TakenRequest {
+    body: Outgoing,
+    /// The attempt that it makes, on a login route.
+    login: Option<Login>,
+    /// Its costs, on a route that says where to read them.
+    costs: Option<(Box<RequestCosts>, Costs)>,
+}
+
+impl TakenRequest {
+    /// A body of a request that costs nothing but itself.
+    const fn of(body: Outgoing, login: Option<Login>) -> Self {
+        Self {
+            body,
+            login,
+            costs: None,
+        }
+    }
 }
 
 impl Proxy {
@@ -138,6 +162,7 @@ impl Proxy {
         client: &Client,
         request: Request<Incoming>,
         id: &RequestId,
+        spend: &mut Option<Arc<Spend>>,
     ) -> Result<Response<Relayed>, Problem> {
         let edge = self.enforcer.edge.load_full();
         let (mut parts, body) = request.into_parts();
@@ -148,12 +173,14 @@ impl Proxy {
             authority: authority(&parts.uri),
             edge: &edge,
         };
-        let passing = match self.decide(&hop, &parts, body, id).await? {
+        let passing = match self.decide(&hop, &parts, body, id, spend).await? {
             Passage::Open(passing) => *passing,
-            Passage::Closed(answer) => return Ok(refused(&answer, id, &parts.headers)),
+            Passage::Closed(answer) => return Ok(refused_for(spend, &answer, id, &parts.headers)),
         };
+        let has_costs = passing.spending.is_some();
         let hang_up = || client.hang_up(parts.version);
-        let hold = passing.guard.map(|guard| Hold::new(guard, hang_up()));
+        let hold = passing.guard;
+        let hold = hold.map(|guard| Hold::new(guard, hang_up(), passing.spending));
         let attempt = match passing.login {
             None => None,
             Some(login) => match login.ask(&self.enforcer, &self.doubts).await? {
@@ -165,6 +192,9 @@ impl Proxy {
         headers::towards_upstream(request.headers_mut(), &wishes, &hop, id);
         if let Some((attempt, _)) = &attempt {
             attempt.drop_other_names(request.headers_mut());
+        }
+        if has_costs {
+            RequestCosts::towards_upstream(&mut request);
         }
         if request.body().upload().is_some() {
             headers::announce_chunks(request.headers_mut());
@@ -187,6 +217,13 @@ impl Proxy {
             observer.application_refused(&passing.facts, now);
         }
         headers::towards_client(response.headers_mut(), &passing.answer);
+        if let Some(spend) = spend.as_deref().filter(|spend| spend::is_openai(spend)) {
+            openai::show(
+                response.headers_mut(),
+                &passing.answer.decision,
+                &spend.unit,
+            );
+        }
         Ok(response)
     }
 
@@ -197,6 +234,7 @@ impl Proxy {
         parts: &Parts,
         body: Incoming,
         id: &RequestId,
+        spend: &mut Option<Arc<Spend>>,
     ) -> Result<Passage, Problem> {
         let enforcer = &self.enforcer;
         let policy = enforcer.engine.policy();
@@ -214,18 +252,28 @@ impl Proxy {
             .as_mut()
             .ok()
             .and_then(|arrived| self.login_route(arrived, parts, &body));
+        // A login is guarded, whatever it costs.
+        if route.is_none() {
+            let arrived = arrived.as_mut().ok();
+            *spend = arrived.and_then(|arrived| self.spend_route(arrived));
+        }
         let arrived = match enforcer.admit(visit, arrived).await? {
             ArrivalCheck::In(arrived) => arrived,
             ArrivalCheck::Out(answer) => return Ok(Passage::Closed(answer)),
         };
-        let (body, login) = match self.take(hop, parts, &arrived, route, body).await {
+        let taken = match spend {
+            Some(spend) => self.take_costs(spend, parts, body).await,
+            None => self.take(hop, parts, &arrived, route, body).await,
+        };
+        let TakenRequest { body, login, costs } = match taken {
             Ok(taken) => taken,
             Err(problem) => {
                 let answer = enforcer.turn_away(visit, arrived.facts.ip, problem).await?;
                 return Ok(Passage::Closed(Box::new(answer)));
             }
         };
-        let decided = enforcer.decide(visit, arrived, body.bytes()).await?;
+        let (spending, costs) = costs.unzip();
+        let decided = enforcer.decide(visit, arrived, body.bytes(), costs).await?;
         if !decided.answer.decision.is_allowed() {
             return Ok(Passage::Closed(Box::new(decided.answer)));
         }
@@ -236,6 +284,7 @@ impl Proxy {
             body,
             login,
             guard: decided.guard,
+            spending,
         })))
     }
 
@@ -256,6 +305,32 @@ impl Proxy {
         Some(route.clone())
     }
 
+    /// Returns where the costs of a request are read, if its route says so. Its body is then read.
+    fn spend_route(&self, arrived: &mut ArrivedRequest<'_>) -> Option<Arc<Spend>> {
+        let spends = self.enforcer.spends.load();
+        let facts = &arrived.facts;
+        let spend = spends.find(&facts.method, facts.host.as_ref(), &facts.path)?;
+        arrived.reads_body = true;
+        Some(Arc::clone(spend))
+    }
+
+    /// Returns the body of a request that spends, and its costs.
+    async fn take_costs(
+        &self,
+        spend: &Arc<Spend>,
+        parts: &Parts,
+        body: Incoming,
+    ) -> Result<TakenRequest, Problem> {
+        let time_max = self.link.upstream.read_timeout;
+        let read = Box::pin(RequestCosts::read(spend, &parts.headers, body, time_max));
+        let (spending, costs, body) = read.await?;
+        Ok(TakenRequest {
+            body,
+            login: None,
+            costs: Some((Box::new(spending), costs)),
+        })
+    }
+
     /// Returns the body, and the attempt that a login makes. Bodies are streamed; only a body that
     /// may name an OAuth client or a user that logs in is read first.
     async fn take(
@@ -265,7 +340,7 @@ impl Proxy {
         arrived: &ArrivedRequest<'_>,
         route: Option<OutcomeRoute>,
         body: Incoming,
-    ) -> Result<(Outgoing, Option<Login>), Problem> {
+    ) -> Result<TakenRequest, Problem> {
         // If the application agreed, the tunnel would carry requests past every limit.
         if parts.method == Method::CONNECT {
             return Err(Problem::method_not_allowed(METHODS));
@@ -280,7 +355,7 @@ impl Proxy {
             Outgoing::streamed(body)
         };
         let Some(route) = route else {
-            return Ok((body, None));
+            return Ok(TakenRequest::of(body, None));
         };
         let tried = Tried {
             parts,
@@ -289,7 +364,7 @@ impl Proxy {
             is_secure: hop.is_secure(&parts.headers),
         };
         let login = Login::read(&self.enforcer, route, &tried)?;
-        Ok((body, login))
+        Ok(TakenRequest::of(body, login))
     }
 
     async fn forward(
@@ -360,10 +435,28 @@ impl Proxy {
             let silence_max = self.link.upstream.silence_max;
             return upgrade::join(upgrade, response, silence_max, hold, id);
         }
-        Ok(response.map(|body| match hold {
+        let (head, body) = response.into_parts();
+        let body = match hold {
             None => Relayed::Upstream(body),
-            Some(hold) => Relayed::Held(Box::new(HeldBody::new(body, hold))),
-        }))
+            Some(mut hold) => {
+                hold.answered(head.status, &head.headers);
+                Relayed::Held(Box::new(HeldBody::new(body, hold)))
+            }
+        };
+        Ok(Response::from_parts(head, body))
+    }
+}
+
+/// A refusal, in the shape that the route asks for.
+fn refused_for(
+    spend: &Option<Arc<Spend>>,
+    answer: &RequestAnswer,
+    id: &RequestId,
+    asked: &HeaderMap,
+) -> Response<Relayed> {
+    match spend.as_deref().filter(|spend| spend::is_openai(spend)) {
+        Some(spend) => own(openai::refused(answer, &spend.unit, id)),
+        None => refused(answer, id, asked),
     }
 }
 
@@ -380,9 +473,13 @@ impl Handler for Proxy {
             edge.trusted_proxies.contains(client.address.ip())
         };
         let id = RequestId::sent_by(is_trusted, request.headers());
-        let mut response = match self.relay(client, request, &id).await {
+        let mut spend = None;
+        let mut response = match self.relay(client, request, &id, &mut spend).await {
             Ok(response) => response,
-            Err(problem) => own(problem.respond(&id)),
+            Err(problem) => own(match spend {
+                Some(spend) if spend::is_openai(&spend) => openai::problem(&problem, &id),
+                _ => problem.respond(&id),
+            }),
         };
         id.mark(response.headers_mut());
         response

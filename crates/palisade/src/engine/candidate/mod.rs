@@ -242,7 +242,7 @@ impl Engine {
     pub fn candidate_report(&self) -> Option<CandidateReport> {
         let candidate = self.candidate.get()?;
         let mut stats = candidate.engine.store().stats();
-        let local = candidate.engine.limits.local().stats();
+        let local = candidate.engine.counters.process.stats();
         stats.tracked_keys += local.tracked_keys;
         stats.overflowed += local.overflowed;
         Some(candidate.tally.report(&stats))

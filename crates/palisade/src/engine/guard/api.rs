@@ -11,7 +11,7 @@ use palisade_core::record::{Flow, RecordWrite};
 use palisade_core::rule::Rule;
 use palisade_store::{Commit, Take};
 
-use super::super::limits::both_names;
+use super::super::counters::both_names;
 use super::super::link::{Calls, NoAnswer};
 use super::command::{CommittedCommand, GuardCommand, GuardNotes, RETRIES_MAX, Unusable};
 use super::login::seen_hard;

@@ -8,21 +8,18 @@ use palisade_core::decision::{Decision, Enforcement, Mode, Outcome, Reason};
 use palisade_core::facts::{Layers, RequestFacts};
 use palisade_core::failure::Policy;
 use palisade_core::headers::{Header, headers};
-use palisade_core::key::Keyring;
-use palisade_core::plan::{Charge, Plan, QuotaPlan};
+use palisade_core::plan::{Charge, Plan};
 use palisade_core::policy::{
     PolicySet, Scope, TenantPolicy, Tier, resolve, resolve_without_exemption,
 };
 use palisade_core::rule::Rule;
 use palisade_core::time::Micros;
 use palisade_store::Take;
-use tokio::time::Instant;
 
+use super::super::counters::Terms;
 use super::super::link::NoAnswer;
 use super::super::thresholds::warnings;
 use super::super::{CandidateAnswer, DecisionEvent, Engine, Subject};
-use super::charge::Answered;
-use super::near::WithoutAnswer;
 
 /// The answer to a request, with the policy it was found under (for headers and
 /// bodies).
@@ -76,15 +73,12 @@ impl RequestAnswer {
 
 /// One request on its way.
 #[derive(Clone, Copy)]
-pub(super) struct Asked<'a> {
+pub(super) struct Check<'a> {
     pub(super) policy: &'a PolicySet,
     pub(super) plan: &'a Plan<'a>,
     pub(super) class: &'a Arc<str>,
     pub(super) facts: &'a RequestFacts,
-    pub(super) keyring: &'a Keyring,
-    pub(super) take: Take,
-    /// When it must be answered.
-    pub(super) ends: Instant,
+    pub(super) terms: Terms,
 }
 
 impl Engine {
@@ -117,7 +111,7 @@ impl Engine {
         answer
     }
 
-    /// The decision on a plan, and the allowlist entry that let it pass; nobody is told.
+    /// The decision on a plan, and the allowlist entry that let it pass. Nothing is reported.
     pub(in crate::engine) async fn decide_plan(
         &self,
         policy: &PolicySet,
@@ -125,19 +119,22 @@ impl Engine {
         facts: &RequestFacts,
     ) -> (Box<Decision>, Option<String>) {
         let class = class_of(plan, facts);
-        let asked = Asked {
+        let check = Check {
             policy,
             plan,
             class: &class,
             facts,
-            keyring: &self.keyring,
-            take: Take::Consume,
-            ends: self.link.request_ends(),
+            terms: Terms {
+                take: Take::Consume,
+                ends: self.link.request_ends(),
+                receipt: facts.receipt,
+            },
         };
-        self.decide(&asked).await
+        self.decide(&check).await
     }
 
-    /// Tells whoever counts and bills what was decided about a request that began then.
+    /// Reports a decision to metrics, audit and billing. `began` is when the request came, if it
+    /// is measured.
     pub(in crate::engine) fn note(
         &self,
         began: Option<Micros>,
@@ -159,27 +156,29 @@ impl Engine {
         });
     }
 
-    /// The answer, and the allowlist entry that let it pass; nobody is told.
+    /// The answer, and the allowlist entry that let it pass. Nothing is reported yet.
     pub(in crate::engine) async fn answer(
         &self,
         policy: Arc<PolicySet>,
         facts: &RequestFacts,
         take: Take,
     ) -> (RequestAnswer, Option<String>) {
-        let ends = self.link.request_ends();
+        let terms = Terms {
+            take,
+            ends: self.link.request_ends(),
+            receipt: facts.receipt,
+        };
         let tenant = self.tenant(facts);
         let plan = self.plan(&policy, tenant.as_deref(), facts);
         let class = class_of(&plan, facts);
-        let asked = Asked {
+        let check = Check {
             policy: &policy,
             plan: &plan,
             class: &class,
             facts,
-            keyring: &self.keyring,
-            take,
-            ends,
+            terms,
         };
-        let (decision, bypassed) = self.decide(&asked).await;
+        let (decision, bypassed) = self.decide(&check).await;
         let mut answer = RequestAnswer {
             decision,
             policy: Arc::clone(&policy),
@@ -220,100 +219,76 @@ impl Engine {
     }
 
     /// L-ORDER: kill switch, throttle, refusals, allowlist, buckets.
-    async fn decide(&self, asked: &Asked<'_>) -> (Box<Decision>, Option<String>) {
-        let Asked { plan, class, .. } = *asked;
-        if !asked.policy.enabled {
+    async fn decide(&self, check: &Check<'_>) -> (Box<Decision>, Option<String>) {
+        let Check { plan, class, .. } = *check;
+        if !check.policy.enabled {
             return (Box::new(disabled(self.now(), class)), None);
         }
-        let throttled = self.throttle(asked).await;
-        if let Throttled::Shed(shed) = throttled {
+        let throttled = self.throttle(check).await;
+        if let ThrottleOutcome::Shed(shed) = throttled {
             return (shed, None);
         }
-        let has_failed = matches!(throttled, Throttled::WithoutStore);
+        let has_failed = matches!(throttled, ThrottleOutcome::WithoutStore);
         if let Some(refusal) = plan.refusal.filter(|refusal| refusal.denies_access()) {
-            let guessing = self.limit_guesses(asked, has_failed).await;
+            let guessing = self.limit_guesses(check, has_failed).await;
             let refused = || Box::new(refuse(refusal, class, self.now()));
             return (guessing.unwrap_or_else(refused), None);
         }
-        if let Some(entry) = self.allowlisted(asked.facts) {
+        if let Some(entry) = self.allowlisted(check.facts) {
             return (Box::new(bypass(self.now(), class)), Some(entry));
         }
         if let Some(refusal) = plan.refusal {
             return (Box::new(refuse(refusal, class, self.now())), None);
         }
-        (self.judge(asked, has_failed).await, None)
+        (self.judge(check, has_failed).await, None)
     }
 
-    /// What an address that tries API keys, or comes without one, gets when it has
-    /// used up its limits. The plan holds nothing but these.
-    async fn limit_guesses(&self, asked: &Asked<'_>, has_failed: bool) -> Option<Box<Decision>> {
-        let is_free = asked.plan.charges.is_empty() || self.allowlisted(asked.facts).is_some();
+    /// The denial of an address that tries API keys, or comes without one, and has used up its
+    /// limits. The plan holds nothing but these.
+    async fn limit_guesses(&self, check: &Check<'_>, has_failed: bool) -> Option<Box<Decision>> {
+        let is_free = check.plan.charges.is_empty() || self.allowlisted(check.facts).is_some();
         if is_free {
             return None;
         }
-        let decision = self.judge(asked, has_failed).await;
+        let decision = self.judge(check, has_failed).await;
         (!decision.is_allowed()).then_some(decision)
     }
 
-    /// What the buckets say. A store that has just failed this request is not asked twice by
-    /// it.
-    pub(super) async fn judge(&self, asked: &Asked<'_>, has_failed: bool) -> Box<Decision> {
-        let Asked { plan, class, .. } = *asked;
+    /// The decision of the buckets. A store that has just failed this request is not asked a
+    /// second time by it.
+    pub(super) async fn judge(&self, check: &Check<'_>, has_failed: bool) -> Box<Decision> {
+        let Check { plan, class, .. } = *check;
         if has_failed {
-            return Box::new(self.counters().fall_back(*asked));
+            return Box::new(self.fall_back(*check));
         }
         if plan.charges.is_empty() {
-            return Box::new(self.without_bucket(*asked));
+            return Box::new(self.without_bucket(*check));
         }
-        let counters = self.counters().noting(asked.facts.receipt);
-        let answered = counters.charge(&plan.charges, asked.take, asked.ends);
-        let mut decision = match answered.await {
-            Ok(Answered::All(charged)) => {
-                if charged.rebuilt > 0 {
-                    self.link.observer().rebuilt("bucket", charged.rebuilt);
-                }
-                let judged = JudgedCharges {
-                    charges: &plan.charges,
-                    readings: &charged.readings,
-                    now: charged.now,
-                };
-                let mut decision = decide_boxed(plan.quota, class, judged);
-                if asked.take == Take::Consume && charged.admitted {
-                    self.note_overdrawn(&plan.charges, &charged.readings);
-                }
-                if asked.facts.receipt && asked.take == Take::Consume {
-                    let limits = &self.limits;
-                    decision.receipt =
-                        limits.receipt(&self.keyring, class, &plan.charges, &charged);
-                }
-                decision
-            }
-            Ok(Answered::Denied(charge, reading, now)) => {
-                let judged = JudgedCharges {
-                    charges: std::slice::from_ref(charge),
-                    readings: &[reading],
-                    now,
-                };
-                let quota = plan.quota.filter(|_| charge.limit.scope == Scope::ApiKey);
-                let quota = quota.map(|quota| QuotaPlan { charge: 0, ..quota });
-                decide_boxed(quota, class, judged)
-            }
-            Ok(Answered::Near(charges, charged)) => {
-                let judged = JudgedCharges {
-                    charges: &charges,
-                    readings: &charged.readings,
-                    now: charged.now,
-                };
-                decide_boxed(None, class, judged)
-            }
-            Err(no_answer) => return Box::new(counters.without_answer(*asked, &no_answer)),
+        let charging = self.counters.charge(&plan.charges, check.terms);
+        let outcome = match charging.await {
+            Ok(outcome) => outcome,
+            Err(no_answer) => return Box::new(self.without_answer(*check, &no_answer)),
         };
-        let due = charged_anyway(asked, &decision);
+        if outcome.charged.rebuilt > 0 {
+            let rebuilt = outcome.charged.rebuilt;
+            self.link.observer().rebuilt("bucket", rebuilt);
+        }
+        let quota = outcome.quota(plan);
+        let mut decision = decide_boxed(quota, class, outcome.judged());
+        if check.terms.take == Take::Consume {
+            if outcome.charged.admitted {
+                self.note_overdrawn(&outcome.charges, &outcome.charged.readings);
+            }
+            if check.terms.receipt {
+                decision.receipt = self.receipt(class, &outcome);
+            }
+        }
+        let due = charged_anyway(check, &decision);
         if !due.is_empty() {
             // Boxed: other requests would carry its state.
-            let charging = Box::pin(self.charge_refused(asked, &due, &mut decision));
+            let charging = Box::pin(self.charge_refused(check, &due, &mut decision));
             if let Err(no_answer) = charging.await {
-                return Box::new(counters.without_answer(*asked, &no_answer));
+                return Box::new(self.without_answer(*check, &no_answer));
             }
         }
         decision
@@ -322,12 +297,13 @@ impl Engine {
     /// Charges what a refused request is charged all the same, and shows what that left.
     async fn charge_refused(
         &self,
-        asked: &Asked<'_>,
+        check: &Check<'_>,
         due: &[Charge<'_>],
         decision: &mut Decision,
     ) -> Result<(), NoAnswer> {
-        let receipt_of = asked.facts.receipt.then_some(&**asked.class);
-        let (charged, receipt) = self.charge_anyway(due, receipt_of, asked.ends).await?;
+        let Terms { receipt, ends, .. } = check.terms;
+        let receipt_of = receipt.then_some(&**check.class);
+        let (charged, receipt) = self.charge_anyway(due, receipt_of, ends).await?;
         for (charge, reading) in due.iter().zip(&charged.readings) {
             let mut shown = decision.limits.iter_mut();
             if let Some(shown) = shown.find(|shown| shown.partition == charge.id) {
@@ -346,82 +322,72 @@ impl Engine {
 
     /// No bucket of the layers that were asked counts the request: others do (L-LAYERS).
     /// In an outage the cap of whoever asks counts it, which is the second call's.
-    fn without_bucket(&self, asked: Asked<'_>) -> Decision {
-        if asked.plan.route.exempt && self.link.is_cut_off(Policy::Limits) {
-            return self.bound_exempt(asked);
+    fn without_bucket(&self, check: Check<'_>) -> Decision {
+        if check.plan.route.exempt && self.link.is_cut_off(Policy::Limits) {
+            return self.bound_exempt(check);
         }
-        if asked.facts.layers == Layers::Identity && self.link.is_cut_off(Policy::Limits) {
-            return self.counters().fall_back(asked);
+        if check.facts.layers == Layers::Identity && self.link.is_cut_off(Policy::Limits) {
+            return self.fall_back(check);
         }
-        unlimited(asked.class, self.now())
+        unlimited(check.class, self.now())
     }
 
     /// An exempt route in an outage: its requests have the bounds that others of their class
     /// have, since nobody may be without one (F-BOUNDED, D36).
-    fn bound_exempt(&self, asked: Asked<'_>) -> Decision {
-        let tenant = self.tenant(asked.facts);
-        let tier_of = |hash: &str| self.tier_of(asked.policy, hash);
+    fn bound_exempt(&self, check: Check<'_>) -> Decision {
+        let tenant = self.tenant(check.facts);
+        let tier_of = |hash: &str| self.tier_of(check.policy, hash);
         let plan = resolve_without_exemption(
-            asked.policy,
+            check.policy,
             tenant.as_deref(),
             &self.keyring,
-            asked.facts,
+            check.facts,
             tier_of,
         );
-        let asked = Asked {
+        let check = Check {
             plan: &plan,
-            ..asked
+            ..check
         };
-        self.counters().fall_back(asked)
+        self.fall_back(check)
     }
 
     /// The global throttle, taken before any other work (L-GLOBAL). While the store
     /// cannot be asked, the instance's own bucket still binds, and what all instances
     /// share is counted here.
-    async fn throttle(&self, asked: &Asked<'_>) -> Throttled {
-        let throttle = &asked.plan.throttle;
+    async fn throttle(&self, check: &Check<'_>) -> ThrottleOutcome {
+        let throttle = &check.plan.throttle;
         if throttle.is_empty() {
-            return Throttled::Passed;
+            return ThrottleOutcome::Passed;
         }
-        let counters = self.counters();
-        let taken = counters.take_near(throttle, asked.take, asked.ends, WithoutAnswer::Stays);
-        let near = match taken.await {
-            Ok(near) => near,
-            Err(no_answer) if counters.is_conflict(&no_answer) => {
-                return Throttled::shed(counters.conflict(asked.class));
+        match self.counters.charge(throttle, check.terms).await {
+            Ok(outcome) if outcome.charged.admitted => ThrottleOutcome::Passed,
+            Ok(outcome) => ThrottleOutcome::shed(decide(None, check.class, outcome.judged())),
+            Err(no_answer) if self.counters.is_conflict(&no_answer) => {
+                ThrottleOutcome::shed(self.conflict(check.class))
             }
             Err(_) => {
-                let shed = counters.throttle_locally(*asked);
-                return shed.map_or(Throttled::WithoutStore, Throttled::shed);
+                let shed = self.shed_without_store(*check);
+                shed.map_or(ThrottleOutcome::WithoutStore, ThrottleOutcome::shed)
             }
-        };
-        if near.charged.admitted {
-            return Throttled::Passed;
         }
-        let judged = JudgedCharges {
-            charges: throttle,
-            readings: &near.charged.readings,
-            now: near.charged.now,
-        };
-        Throttled::shed(decide(None, asked.class, judged))
     }
 }
 
 /// The charges that are made although the request is refused: of a report all, else those of limits
 /// that say so (B-OVERDRAFT). A reservation that is refused has used nothing.
-fn charged_anyway<'p>(asked: &Asked<'p>, decision: &Decision) -> Vec<Charge<'p>> {
-    let facts = asked.facts;
-    if decision.is_allowed() || asked.take == Take::Peek || facts.slots {
+fn charged_anyway<'p>(check: &Check<'p>, decision: &Decision) -> Vec<Charge<'p>> {
+    let facts = check.facts;
+    if decision.is_allowed() || check.terms.take == Take::Peek || facts.slots {
         return Vec::new();
     }
     let is_due =
         |charge: &&Charge<'_>| charge.cost > 0 && (facts.report || charge.limit.def.charged_anyway);
-    let charges = asked.plan.charges.iter();
+    let charges = check.plan.charges.iter();
     charges.filter(is_due).cloned().collect()
 }
 
-/// Names the limits on what is in progress that apply and that this request, which holds
-/// nothing, did not ask (B-SLOT).
+/// Names the concurrency limits that apply but were not asked, since this request holds no slot
+/// (B-SLOT).
 fn tell_not_asked(plan: &Plan<'_>, decision: &mut Decision) {
     if !plan.not_asked.is_empty() {
         let names = plan.not_asked.iter().map(|limit| Arc::clone(&limit.name));
@@ -429,15 +395,15 @@ fn tell_not_asked(plan: &Plan<'_>, decision: &mut Decision) {
     }
 }
 
-/// What the global throttle said.
-enum Throttled {
+/// The outcome of the global throttle.
+enum ThrottleOutcome {
     Passed,
     /// Passed, and the store could not be asked.
     WithoutStore,
     Shed(Box<Decision>),
 }
 
-impl Throttled {
+impl ThrottleOutcome {
     fn shed(decision: Decision) -> Self {
         Self::Shed(Box::new(decision))
     }
@@ -451,7 +417,8 @@ pub(super) fn class_of<'p>(plan: &Plan<'p>, facts: &RequestFacts) -> Cow<'p, Arc
     }
 }
 
-fn disabled(now: Micros, class: &Arc<str>) -> Decision {
+/// The decision while the kill switch is on.
+pub(super) fn disabled(now: Micros, class: &Arc<str>) -> Decision {
     Decision {
         mode: Mode::Disabled,
         enforcement: Enforcement::Disabled,

@@ -13,13 +13,11 @@ use palisade_core::limit::{Algorithm, BucketSpec, Reading, State, Window};
 use palisade_core::plan::{Charge, OnExceed};
 use palisade_core::policy::{ClassKind, Dimension, Limit, LimitDef, OnStoreFailure, WhenProlonged};
 use palisade_core::time::{Micros, SECOND};
-use palisade_store::{ChargeOutcome, StoreError, Take};
+use palisade_store::{ChargeReadings, StoreError, Take};
 use smallvec::SmallVec;
 use tokio::time::Instant;
 
 use super::super::Engine;
-use super::both_names;
-use super::charge::LIMITS;
 
 /// Most decisions of one call.
 pub const KEYED_MAX: usize = 32;
@@ -30,31 +28,31 @@ const ALONE: usize = 1;
 /// One bucket, and what is asked of it.
 #[derive(Clone, Copy, Debug)]
 pub struct Keyed<'a> {
-    /// Whose it is. Only its digest is kept.
+    /// The bucket's name. Only its digest is kept.
     pub key: &'a [u8],
-    /// What it allows.
+    /// The figures of the bucket.
     pub spec: BucketSpec,
-    /// How much is taken.
+    /// The cost to take.
     pub cost: u32,
-    /// Whether it is taken, or only looked at.
+    /// Whether the cost is taken, or only looked at.
     pub take: Take,
 }
 
-/// What a bucket said.
+/// The answer of one bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyedAnswer {
     /// Whether the cost fits; it was then taken.
     pub admitted: bool,
-    /// The bucket after that.
+    /// The bucket after the charge.
     pub reading: Reading,
-    /// When, by the clock of whoever counts it.
+    /// The instant of the charge, by the clock of the counter.
     pub now: Micros,
-    /// How it was found: by the store, or without it.
+    /// Whether the store answered.
     pub mode: Mode,
 }
 
 impl KeyedAnswer {
-    fn of(charged: &ChargeOutcome, mode: Mode) -> Option<Self> {
+    fn of(charged: &ChargeReadings, mode: Mode) -> Option<Self> {
         Some(Self {
             admitted: charged.admitted,
             reading: *charged.readings.first()?,
@@ -63,7 +61,7 @@ impl KeyedAnswer {
         })
     }
 
-    /// What is not limited: nothing is used.
+    /// The answer while the kill switch is on: nothing is used.
     fn free(asked: &Keyed<'_>, now: Micros) -> Self {
         let reading = asked.spec.read(&State::Empty, now, asked.cost);
         Self {
@@ -77,7 +75,7 @@ impl KeyedAnswer {
         }
     }
 
-    /// What is refused until `wait_us` from now.
+    /// A refusal until `wait_us` from now.
     fn closed(asked: &Keyed<'_>, now: Micros, wait_us: u64) -> Self {
         let until = now.plus(wait_us);
         Self {
@@ -124,14 +122,14 @@ impl Engine {
     /// # Errors
     /// The store's.
     pub async fn reset_keyed(&self, key: &[u8]) -> Result<(), StoreError> {
-        let spec = self.limits.keyed.def.spec;
+        let spec = self.keyed.def.spec;
         let charge = self.keyed_charge(key, &spec, 1);
         self.reset_charges(std::slice::from_ref(&charge)).await?;
         Ok(())
     }
 
     fn keyed_charge<'p>(&'p self, key: &[u8], spec: &'p BucketSpec, cost: u32) -> Charge<'p> {
-        let limit = &self.limits.keyed;
+        let limit = &self.keyed;
         let segment = self.keyring.segment(SegmentKind::Descriptor, &[key]);
         let previous = self.keyring.previous().map(|previous| {
             let segment = previous.segment(SegmentKind::Descriptor, &[key]);
@@ -157,19 +155,9 @@ impl Engine {
             .iter()
             .map(|one| self.keyed_charge(one.key, &one.spec, one.cost))
             .collect();
-        let asked = self.now();
-        let call = self.link.call(LIMITS, ends, |store| {
-            both_names::charge_each(store, &charges, *take)
-        });
-        let charged = match call.await {
-            Ok(charged) => {
-                for (charge, charged) in charges.iter().zip(&charged) {
-                    let charges = std::slice::from_ref(charge);
-                    self.counters().keep_readings(charges, charged, asked);
-                }
-                charged
-            }
-            Err(no_answer) if self.counters().is_conflict(&no_answer) => {
+        let charged = match self.counters.store.charge_each(&charges, *take, ends).await {
+            Ok(charged) => charged,
+            Err(no_answer) if self.counters.is_conflict(&no_answer) => {
                 let now = self.now();
                 let refused = part.iter().map(|one| KeyedAnswer::closed(one, now, SECOND));
                 return answers.extend(refused);
@@ -211,9 +199,8 @@ impl Engine {
             false => asked.cost.min(spec.capacity()),
         };
         let charge = self.keyed_charge(asked.key, &spec, cost);
-        let counters = self.link.stand_in();
-        let charged = counters.charge_now(std::slice::from_ref(&charge), asked.take);
-        KeyedAnswer::of(&charged, Mode::Degraded)
+        let outcome = self.counters.charge_here(vec![charge], asked.take);
+        KeyedAnswer::of(&outcome.charged, Mode::Degraded)
     }
 }
 
@@ -223,7 +210,7 @@ impl Engine {
     clippy::expect_used,
     reason = "one a second is a valid figure, which a test builds"
 )]
-pub(super) fn limit() -> Limit {
+pub(in crate::engine) fn limit() -> Limit {
     let by = vec![Dimension::Descriptor("key".into())];
     let window = Window::Span(SECOND);
     let spec = BucketSpec::new(Algorithm::TokenBucket, NonZeroU32::MIN, window, None);

@@ -4,12 +4,12 @@
 use palisade_core::limit::{BucketSpec, Reading};
 use palisade_core::plan::{Charge, OnExceed};
 use palisade_core::receipt::Place;
-use palisade_store::ChargeOutcome;
+use palisade_store::ChargeReadings;
 use tokio::time::Instant;
 
 use super::super::Engine;
+use super::super::counters::ChargeOutcome;
 use super::super::link::NoAnswer;
-use super::charge::with_spec;
 
 impl Engine {
     /// Charges buckets of a refused request in full, whether or not they fit, each where it is
@@ -19,25 +19,25 @@ impl Engine {
         charges: &[Charge<'_>],
         receipt_of: Option<&str>,
         ends: Instant,
-    ) -> Result<(ChargeOutcome, Option<Box<str>>), NoAnswer> {
+    ) -> Result<(ChargeReadings, Option<Box<str>>), NoAnswer> {
         let specs = charges.iter().map(|one| one.spec.for_unbounded_charges());
         let specs: Vec<BucketSpec> = specs.collect();
         let counted: Vec<Charge<'_>> = charges.iter().zip(&specs).map(counted).collect();
-        let places: Vec<(BucketSpec, Place)> = counted
-            .iter()
-            .map(|one| self.limits.charged_as(one))
+        let as_charged = |one: &Charge<'_>| self.counters.charged_as(one);
+        let (specs, places): (Vec<BucketSpec>, Vec<Place>) = counted.iter().map(as_charged).unzip();
+        let placed = counted.iter().zip(&specs);
+        let placed: Vec<Charge<'_>> = placed
+            .map(|(one, spec)| Charge {
+                spec,
+                ..one.clone()
+            })
             .collect();
-        let placed: Vec<(Place, Charge<'_>)> = counted
-            .iter()
-            .zip(&places)
-            .map(|(one, (spec, place))| (*place, with_spec(one, spec, one.cost)))
-            .collect();
-        let charged = ChargeOutcome::from(self.charge_placed(&placed, ends).await?);
+        let places = places.into_iter();
+        let charged = self.counters.charge_placed(&placed, places, ends).await?;
         self.note_overdrawn(charges, &charged.readings);
-        let limits = &self.limits;
-        let receipt =
-            receipt_of.and_then(|class| limits.receipt(&self.keyring, class, &counted, &charged));
-        Ok((charged, receipt))
+        let outcome = ChargeOutcome::all(&counted, charged);
+        let receipt = receipt_of.and_then(|class| self.receipt(class, &outcome));
+        Ok((outcome.charged, receipt))
     }
 
     /// Counts what these charges took beyond their limits, by unit. Several limits of one unit

@@ -5,22 +5,23 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use palisade_core::key::Keyring;
-use palisade_core::limit::BucketSpec;
 use palisade_core::plan::Charge;
 use palisade_core::receipt::{Line, Place, RECEIPT_BYTES_MAX, Receipt, ReceiptError};
-use palisade_store::ChargeOutcome;
+use palisade_core::time::Micros;
+use palisade_store::TakenCharge;
 
-use super::Limits;
-use super::lease::leased_spec;
+use super::super::Engine;
+use super::super::counters::ChargeOutcome;
 
 /// Numbers the receipts of this process.
-pub(super) struct Receipts {
-    pub(super) process: u64,
+pub(in crate::engine) struct Receipts {
+    /// The number of this process in receipts.
+    pub(in crate::engine) process: u64,
     issued: AtomicU64,
 }
 
 impl Receipts {
-    pub(super) fn new() -> Self {
+    pub(in crate::engine) fn new() -> Self {
         Self {
             process: rand::random(),
             issued: AtomicU64::new(0),
@@ -28,21 +29,15 @@ impl Receipts {
     }
 }
 
-impl Limits {
-    /// The receipt of what `charges` have taken; `None` if that is nothing, or too much
-    /// to say.
-    pub(super) fn receipt(
-        &self,
-        keyring: &Keyring,
-        class: &str,
-        charges: &[Charge<'_>],
-        charged: &ChargeOutcome,
-    ) -> Option<Box<str>> {
-        let taken = charged.taken(charges);
-        let lines = |taken: &palisade_store::TakenCharge<'_>| {
-            let (spec, place) = self.charged_as(&taken.charge);
+impl Engine {
+    /// The receipt of what was charged; `None` if that is nothing, or too much to say.
+    pub(super) fn receipt(&self, class: &str, outcome: &ChargeOutcome<'_, '_>) -> Option<Box<str>> {
+        let is_shared = self.store().is_shared();
+        let taken = outcome.charged.taken(&outcome.charges);
+        let lines = |taken: &TakenCharge<'_>| {
+            let (spec, place) = self.counters.charged_as(&taken.charge);
             let is_stored = place == Place::Store;
-            let previous = taken.charge.under_previous(self.is_shared);
+            let previous = taken.charge.under_previous(is_shared);
             let previous = previous.filter(|_| is_stored);
             let line = |charge: &Charge<'_>| Line::new(charge, spec, taken.at, place);
             std::iter::once(line(&taken.charge)).chain(previous.as_ref().map(line))
@@ -53,17 +48,21 @@ impl Limits {
             class: class.to_owned(),
             lines: taken.iter().flat_map(lines).collect(),
         };
-        let sealed = receipt.seal(keyring)?;
+        let sealed = receipt.seal(&self.keyring)?;
         Some(URL_SAFE_NO_PAD.encode(sealed).into())
     }
 
-    /// By what a bucket was charged, and where.
-    pub(super) fn charged_as(&self, charge: &Charge<'_>) -> (BucketSpec, Place) {
-        if self.is_local(charge) {
-            return (*charge.spec, Place::Process);
-        }
-        let leased = leased_spec(charge.spec).filter(|_| !self.is_exact(charge));
-        (leased.unwrap_or(*charge.spec), Place::Store)
+    /// A charge as it would be made for a receipt, now and with no cost: what may be charged
+    /// to its bucket later.
+    pub(in crate::engine) fn idle_line(&self, charge: &Charge<'_>, now: Micros) -> Line {
+        let (spec, place) = self.counters.charged_as(charge);
+        Line::new(charge, spec, now, place)
+    }
+
+    /// The charges in a receipt of this engine.
+    pub(in crate::engine) fn lines_of(&self, receipt: &str) -> Vec<Line> {
+        let opened = open(&self.keyring, receipt);
+        opened.map(|receipt| receipt.lines).unwrap_or_default()
     }
 }
 

@@ -9,19 +9,16 @@ use palisade_core::plan::{Charge, OnExceed};
 use palisade_core::policy::{Limit, PolicySet};
 use palisade_core::receipt::{Line, Place, Receipt, ReceiptError};
 use palisade_core::time::Micros;
-use palisade_store::{Buckets, ChargeOutcome, Take, TakenCharge};
-
+use palisade_store::{ChargeReadings, Take, TakenCharge};
 use tokio::time::Instant;
 
 use super::super::Engine;
-use super::super::link::NoAnswer;
-use super::both_names;
-use super::charge::{Counters, LIMITS, with_spec};
+use super::super::counters::{Counters, is_reservable};
+use super::super::link::{LIMITS, NoAnswer};
 use super::check::class_of;
-use super::denials::is_reservable;
 use super::receipts;
 
-/// What a refund left.
+/// The outcome of a refund.
 #[derive(Clone, Debug)]
 pub enum RefundOutcome {
     /// Given back, as far as it still counted; the buckets as they are now.
@@ -36,7 +33,7 @@ pub enum RefundOutcome {
 }
 
 impl RefundOutcome {
-    /// It was given back now, if it still counted: not before, and not perhaps.
+    /// True if this call settled the matter: everything that still counted was given back.
     const fn is_settled(&self) -> bool {
         matches!(self, Self::Done(_) | Self::Over(_))
     }
@@ -58,19 +55,19 @@ impl Engine {
         Ok(outcome)
     }
 
-    /// The same under this policy alone.
+    /// [`Engine::refund`] without the candidate policy.
     pub(in crate::engine) async fn refund_receipt(
         &self,
         receipt: &str,
     ) -> Result<RefundOutcome, ReceiptError> {
         let receipt = receipts::open(&self.keyring, receipt)?;
         let policy = self.policy.load_full();
-        let lines = self.counters().known(&receipt, &policy);
+        let lines = self.known_lines(&receipt, &policy);
         if lines.is_empty() {
             return Ok(RefundOutcome::Over(Vec::new()));
         }
         let ends = self.link.request_ends();
-        let marked = self.counters().refund_once(&receipt, ends).await;
+        let marked = self.refund_once(&receipt, ends).await;
         Ok(match marked {
             Ok(true) => self.give_back(&receipt, &lines, ends).await,
             Ok(false) => RefundOutcome::Before,
@@ -84,11 +81,10 @@ impl Engine {
         lines: &[(Place, TakenCharge<'_>)],
         ends: Instant,
     ) -> RefundOutcome {
-        let Ok(charged) = self.counters().give_back_lines(lines, ends).await else {
+        let Ok(charged) = self.return_placed(lines, ends).await else {
             return RefundOutcome::Unavailable;
         };
         let charges: Vec<Charge<'_>> = lines.iter().map(|(_, t)| t.charge.clone()).collect();
-        self.reopen(&charges, charged.now);
         let limits = shown(&receipt.class, &charges, &charged);
         if receipt.lines.iter().any(|line| line.counts_at(charged.now)) {
             RefundOutcome::Done(limits)
@@ -97,10 +93,34 @@ impl Engine {
         }
     }
 
+    /// Gives back what was charged, as far as it still counts.
+    pub(in crate::engine) async fn return_placed(
+        &self,
+        lines: &[(Place, TakenCharge<'_>)],
+        ends: Instant,
+    ) -> Result<ChargeReadings, NoAnswer> {
+        let charged = self.counters.give_back(lines, ends).await?;
+        let charges: Vec<Charge<'_>> = lines.iter().map(|(_, one)| one.charge.clone()).collect();
+        self.reopen(&charges, charged.now);
+        Ok(charged)
+    }
+
+    /// Gives back costs that name no charge, from the oldest uses of each bucket, whoever's
+    /// they are.
+    pub(super) async fn refund_charges(
+        &self,
+        charges: &[Charge<'_>],
+    ) -> Result<ChargeReadings, NoAnswer> {
+        let ends = self.link.request_ends();
+        let charged = self.counters.refund(charges, ends).await?;
+        self.reopen(charges, charged.now);
+        Ok(charged)
+    }
+
     /// Something was given back to these buckets at `at`, by the store's clock: what this node
     /// remembers of them goes, and the others are told.
-    pub(super) fn reopen(&self, charges: &[Charge<'_>], at: Micros) {
-        self.limits
+    fn reopen(&self, charges: &[Charge<'_>], at: Micros) {
+        self.counters
             .reopen(&charges.iter().map(|charge| charge.id).collect());
         // Where something is reserved the others ask again soon by themselves (B-REMEMBER).
         let remembered = charges.iter().filter(|charge| !is_reservable(charge));
@@ -122,27 +142,20 @@ impl Engine {
         outcome
     }
 
-    /// The same under this policy alone.
+    /// [`Engine::refund_facts`] without the candidate policy.
     pub(in crate::engine) async fn give_back_facts(&self, facts: &RequestFacts) -> RefundOutcome {
         let policy = self.policy.load_full();
         let tenant = self.tenant(facts);
         let plan = self.plan(&policy, tenant.as_deref(), facts);
         let class = class_of(&plan, facts);
-        match self.counters().refund_unnamed(&plan.charges).await {
-            Ok(charged) => {
-                self.reopen(&plan.charges, charged.now);
-                RefundOutcome::Done(shown(&class, &plan.charges, &charged))
-            }
+        match self.refund_charges(&plan.charges).await {
+            Ok(charged) => RefundOutcome::Done(shown(&class, &plan.charges, &charged)),
             Err(_) => RefundOutcome::Unavailable,
         }
     }
 }
 
-pub(super) fn shown(
-    class: &str,
-    charges: &[Charge<'_>],
-    charged: &ChargeOutcome,
-) -> Vec<LimitReading> {
+fn shown(class: &str, charges: &[Charge<'_>], charged: &ChargeReadings) -> Vec<LimitReading> {
     let judged = JudgedCharges {
         charges,
         readings: &charged.readings,
@@ -152,23 +165,23 @@ pub(super) fn shown(
 }
 
 /// The limit that a line names, if the policy still has it.
-pub(super) fn limit_of(policy: &PolicySet, digest: Digest) -> Option<&Limit> {
+pub(in crate::engine) fn limit_named(policy: &PolicySet, digest: Digest) -> Option<&Limit> {
     let mut limits = policy.limits().iter().chain(policy.tier_limits());
     limits.find(|limit| limit.digest == digest)
 }
 
-impl Counters<'_> {
-    /// What of a receipt can be given back here: buckets of a limit that is still there,
-    /// and local ones only where they are.
-    fn known<'r>(
-        self,
+impl Engine {
+    /// The lines of a receipt that can be given back here: those of limits that still exist, and
+    /// local ones only in the process that issued the receipt.
+    fn known_lines<'r>(
+        &self,
         receipt: &'r Receipt,
         policy: &'r PolicySet,
     ) -> Vec<(Place, TakenCharge<'r>)> {
-        let is_here = receipt.process == self.limits.receipts.process;
+        let is_here = receipt.process == self.receipts.process;
         let can_be = |line: &&Line| line.place == Place::Store || is_here;
         let taken = |line: &'r Line| {
-            let charge = line.charge(limit_of(policy, line.limit)?);
+            let charge = line.charge(limit_named(policy, line.limit)?);
             Some((
                 line.place,
                 TakenCharge {
@@ -190,7 +203,7 @@ impl Counters<'_> {
     ///
     /// Where the mark is follows from the receipt alone: lines that a reload has made
     /// unknown may be known again after the next one, and must find the same mark.
-    async fn refund_once(self, receipt: &Receipt, ends: Instant) -> Result<bool, NoAnswer> {
+    async fn refund_once(&self, receipt: &Receipt, ends: Instant) -> Result<bool, NoAnswer> {
         let Some(limit) = receipt.once() else {
             return Ok(false);
         };
@@ -205,91 +218,40 @@ impl Counters<'_> {
             on_exceed: OnExceed::Deny,
         }];
         let is_here = |line: &Line| line.place == Place::Process;
-        if receipt.lines.iter().all(is_here) {
-            return Ok(self.limits.local.charge_now(&once, Take::Consume).admitted);
-        }
-        let mark = self
-            .link
-            .call(LIMITS, ends, |store| store.charge(&once, Take::Consume));
-        Ok(mark.await?.admitted)
-    }
-
-    pub(super) async fn give_back_lines(
-        self,
-        lines: &[(Place, TakenCharge<'_>)],
-        ends: Instant,
-    ) -> Result<ChargeOutcome, NoAnswer> {
-        let of = |wanted: Place| -> Vec<TakenCharge<'_>> {
-            let own = lines.iter().filter(|(place, _)| *place == wanted);
-            own.map(|(_, taken)| taken.clone()).collect()
+        let Counters { process, store, .. } = &self.counters;
+        let marked = match receipt.lines.iter().all(is_here) {
+            true => process.charge_now(&once, Take::Consume),
+            false => {
+                let mark = store.charge(LIMITS, &once, Take::Consume, ends.into());
+                mark.await?
+            }
         };
-        let (here, there) = (of(Place::Process), of(Place::Store));
-        let asked = self.link.now();
-        let mut far = nothing(asked);
-        if !there.is_empty() {
-            let give = self
-                .link
-                .call(LIMITS, ends, |store| both_names::give_back(store, &there));
-            far = give.await?;
-            let charges: Vec<Charge<'_>> = there.into_iter().map(|one| one.charge).collect();
-            self.keep_readings(&charges, &far, asked);
-        }
-        let near = self.limits.local.give_back_now(&here);
-        Ok(in_order(lines.iter().map(|(place, _)| *place), near, far))
-    }
-
-    /// Each bucket where it was charged: leased ones in the store by what the store
-    /// was charged with, local ones in this process.
-    pub(super) async fn refund_unnamed(
-        self,
-        charges: &[Charge<'_>],
-    ) -> Result<ChargeOutcome, NoAnswer> {
-        let placed: Vec<_> = charges.iter().map(|c| self.limits.charged_as(c)).collect();
-        let of = |wanted: Place| -> Vec<Charge<'_>> {
-            let own = charges.iter().zip(&placed);
-            own.filter(|(_, (_, place))| *place == wanted)
-                .map(|(charge, (spec, _))| with_spec(charge, spec, charge.cost))
-                .collect()
-        };
-        let (here, there) = (of(Place::Process), of(Place::Store));
-        let asked = self.link.now();
-        let mut far = nothing(asked);
-        if !there.is_empty() {
-            let ends = self.link.request_ends();
-            let refund = self
-                .link
-                .call(LIMITS, ends, |store| both_names::refund(store, &there));
-            far = refund.await?;
-            self.keep_readings(&there, &far, asked);
-        }
-        let near = self.limits.local.refund(&here).await;
-        let near = near.map_err(NoAnswer::Failed)?;
-        Ok(in_order(placed.iter().map(|(_, place)| *place), near, far))
+        Ok(marked.admitted)
     }
 }
 
-fn nothing(now: Micros) -> ChargeOutcome {
-    ChargeOutcome {
-        now,
-        admitted: true,
-        readings: palisade_store::BucketReadings::new(),
+/// Buckets as an answer shows them, each once: of several charges of one bucket the last
+/// reading is what is left.
+pub(in crate::engine) fn readings_of(
+    class: &str,
+    charges: &[Charge<'_>],
+    charged: &ChargeReadings,
+) -> Vec<LimitReading> {
+    let is_last = |at: &usize| {
+        let mut later = charges[at + 1..].iter();
+        later.all(|other| other.id != charges[*at].id)
+    };
+    let last: Vec<usize> = (0..charges.len()).filter(is_last).collect();
+    let readings = last
+        .iter()
+        .filter_map(|at| charged.readings.get(*at).copied());
+    let charged = ChargeReadings {
+        now: charged.now,
+        admitted: charged.admitted,
+        readings: readings.collect(),
         rebuilt: 0,
         instants: Vec::new(),
-    }
-}
-
-/// Readings of two places in the order of their charges.
-fn in_order(
-    places: impl Iterator<Item = Place>,
-    near: ChargeOutcome,
-    mut far: ChargeOutcome,
-) -> ChargeOutcome {
-    let mut here = near.readings.into_iter();
-    let mut there = std::mem::take(&mut far.readings).into_iter();
-    let next = |place| match place {
-        Place::Process => here.next(),
-        Place::Store => there.next(),
     };
-    far.readings = places.filter_map(next).collect();
-    far
+    let charges: Vec<Charge<'_>> = last.into_iter().map(|at| charges[at].clone()).collect();
+    shown(class, &charges, &charged)
 }

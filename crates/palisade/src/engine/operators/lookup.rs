@@ -10,11 +10,11 @@ use palisade_core::facts::{NO_ADDRESS, RequestFacts};
 use palisade_core::limit::Reading;
 use palisade_core::plan::Charge;
 use palisade_core::time::retry_after_seconds;
-use palisade_store::{Buckets, ChargeOutcome, StoreError, Take};
+use palisade_store::{Buckets, ChargeReadings, StoreError, Take};
 use serde::Serialize;
 
 use super::super::Engine;
-use super::super::limits::both_names;
+use super::super::counters::{Layer, both_names};
 use super::explain::{of_block, of_bucket};
 use super::{BlockView, Finding, LiftSubject, LookedUp, ResetSelector, ScoreView};
 
@@ -151,10 +151,10 @@ impl Engine {
         })
     }
 
-    async fn look_at(&self, charge: &Charge<'_>) -> Result<ChargeOutcome, StoreError> {
+    async fn look_at(&self, charge: &Charge<'_>) -> Result<ChargeReadings, StoreError> {
         let charges = std::slice::from_ref(charge);
-        if self.limits.is_local(charge) {
-            return self.limits.local().charge(charges, Take::Peek).await;
+        if self.counters.layer(charge) == Layer::Process {
+            return self.counters.process.charge(charges, Take::Peek).await;
         }
         self.link
             .operate(|store| both_names::charge(store, charges, Take::Peek))
@@ -172,7 +172,7 @@ impl Engine {
     }
 }
 
-fn view(charge: &Charge<'_>, reading: &Reading, charged: &ChargeOutcome) -> BucketView {
+fn view(charge: &Charge<'_>, reading: &Reading, charged: &ChargeReadings) -> BucketView {
     let retry_at = reading.retry_at;
     BucketView {
         name: charge.limit.name.to_string(),

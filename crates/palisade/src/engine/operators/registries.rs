@@ -72,9 +72,9 @@ impl Engine {
         let (news, policies) = self.registries.heard.lock().take(found, self.now());
         match news {
             News::Nothing => {}
-            News::Refunds(buckets) => self.limits.reopen(&buckets),
+            News::Refunds(buckets) => self.counters.reopen(&buckets),
             News::Everything => {
-                self.limits.forget_cached();
+                self.counters.forget_cached();
                 self.link.stand_in().forget_readings();
             }
         }

@@ -14,7 +14,7 @@ use palisade_core::policy::{
 };
 use palisade_store::{Buckets, StoreError};
 
-use super::super::limits::both_names;
+use super::super::counters::{Layer, both_names};
 use super::super::{Change, Engine};
 use super::quotas::check_reason;
 use super::{Admin, AdminError, announcements};
@@ -173,10 +173,10 @@ impl Engine {
         &self,
         charges: &[Charge<'_>],
     ) -> Result<Vec<bool>, StoreError> {
-        let is_local = |charge: &&Charge<'_>| self.limits.is_local(charge);
+        let is_local = |charge: &&Charge<'_>| self.counters.layer(charge) == Layer::Process;
         let local: Vec<Charge<'_>> = charges.iter().filter(is_local).cloned().collect();
         // The same buckets may also be counted in this process.
-        self.limits.local().reset(&local).await?;
+        self.counters.process.reset(&local).await?;
         self.link.stand_in().reset(charges).await?;
         let reset = self.link.operate(|store| both_names::reset(store, charges));
         let done = reset.await?.done;
@@ -185,7 +185,7 @@ impl Engine {
 
     /// Drops what this node remembers of buckets and tells other nodes to do so too.
     pub(super) async fn announce_reset(&self) -> Result<(), StoreError> {
-        self.limits.forget_cached();
+        self.counters.forget_cached();
         self.announce(announcements::of_reset).await
     }
 
@@ -209,7 +209,7 @@ impl Engine {
             .link
             .operate(|store| both_names::reset(store, &plan.charges))
             .await?;
-        let _ = self.limits.local().reset(&plan.charges).await;
+        let _ = self.counters.process.reset(&plan.charges).await;
         let _ = self.link.stand_in().reset(&plan.charges).await;
         let names = plan.charges.iter().map(|c| Arc::clone(&c.limit.name));
         Ok(names.zip(reset.done).collect())

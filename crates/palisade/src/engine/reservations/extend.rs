@@ -130,14 +130,12 @@ impl Engine {
                 refused,
             ))));
         }
-        let charges: Vec<(Place, Charge<'_>)> = plan
-            .iter()
-            .map(|one| (one.place, one.charge.clone()))
-            .collect();
+        let charges: Vec<Charge<'_>> = plan.iter().map(|one| one.charge.clone()).collect();
+        let places = plan.iter().map(|one| one.place);
         let (readings, instants, now, admitted) = if charges.is_empty() {
             (BucketReadings::new(), Vec::new(), found.now, true)
         } else {
-            let charged = self.charge_placed(&charges, ends).await?;
+            let charged = self.counters.charge_placed(&charges, places, ends).await?;
             (
                 charged.readings,
                 charged.instants,

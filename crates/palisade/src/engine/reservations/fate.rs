@@ -8,11 +8,8 @@ use palisade_store::{Commit, Records, StoreError};
 use tokio::time::Instant;
 
 use super::super::Engine;
-use super::super::link::{For, NoAnswer};
+use super::super::link::{LIMITS, NoAnswer};
 use super::SETTLED_FOR_US;
-use palisade_core::failure::Policy;
-
-const LIMITS: For = For::Decision(Policy::Limits);
 
 /// Bound on the difference between the clocks of nodes and store. Fates are kept this much longer
 /// than they can be needed.
@@ -59,7 +56,7 @@ impl Engine {
     ) -> Result<FoundFate, NoAnswer> {
         let keys = [key(reservation)];
         let mut loaded = if is_here(reservation) {
-            let local = self.limits.local().load(&keys).await;
+            let local = self.counters.process.load(&keys).await;
             local.map_err(NoAnswer::Failed)?
         } else {
             let call = self.link.call(LIMITS, ends, |store| store.load(&keys));
@@ -94,7 +91,7 @@ impl Engine {
             }
         }
         let keys = keys_of(&here);
-        let loaded = self.limits.local().load(&keys).await?;
+        let loaded = self.counters.process.load(&keys).await?;
         for (one, record) in here.iter().zip(loaded.records) {
             fates[*one] = decoded(record)?;
         }
@@ -123,7 +120,7 @@ impl Engine {
             expires_at: lasts.plus(SETTLED_FOR_US + SKEW_US),
         }];
         let commit = if is_here(reservation) {
-            let local = self.limits.local().commit(&write).await;
+            let local = self.counters.process.commit(&write).await;
             local.map_err(NoAnswer::Failed)?
         } else {
             let call = self.link.call(LIMITS, ends, |store| store.commit(&write));

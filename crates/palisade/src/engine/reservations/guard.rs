@@ -21,7 +21,7 @@ use tokio::time::Instant;
 use super::super::{Engine, RequestAnswer};
 use super::reserve::HOLD_US_MAX;
 use super::settle::PendingSettle;
-use super::{ExtendAnswer, Hold};
+use super::{ExtendAnswer, Hold, SpendResult};
 
 impl Engine {
     /// Whether a request with these facts is to be held: a limit on what is in progress applies to
@@ -38,9 +38,9 @@ impl Engine {
         }
     }
 
-    /// Decides a request like [`Engine::check_under`], takes a slot of every limit on what is in
-    /// progress that applies, and reserves its costs. All of it is held until the guard is dropped;
-    /// there is none if nothing was counted.
+    /// Decides a request like [`Engine::check`], takes a slot of every limit on what is in progress
+    /// that applies, and reserves its costs. All of it is held until the guard is dropped; there is
+    /// none if nothing was counted. Nothing stays behind if this future is dropped.
     ///
     /// # Errors
     /// Costs in a unit that no limit counts.
@@ -48,6 +48,24 @@ impl Engine {
         self: &Arc<Self>,
         policy: Arc<PolicySet>,
         facts: &RequestFacts,
+    ) -> Result<(RequestAnswer, Option<ReservationGuard>), FieldError> {
+        let held = Arc::clone(self).reserve_held(Arc::clone(&policy), facts.clone());
+        let mut held = Box::pin(held);
+        if let Some(at_once) = held.as_mut().now_or_never() {
+            return at_once;
+        }
+        // A task of its own: if nobody waits for the store's answer any more, the guard in it is
+        // dropped when it comes.
+        match tokio::spawn(held).await {
+            Ok(held) => held,
+            Err(_) => Ok((self.check_under(policy, facts).await, None)),
+        }
+    }
+
+    async fn reserve_held(
+        self: Arc<Self>,
+        policy: Arc<PolicySet>,
+        facts: RequestFacts,
     ) -> Result<(RequestAnswer, Option<ReservationGuard>), FieldError> {
         let life_us = policy.settings.reservations.max_hold_us;
         // Measured from before the store is asked, so that the end is never later than the
@@ -60,10 +78,10 @@ impl Engine {
             // A client may send one id for all its requests.
             once: false,
         };
-        let (mut answer, reservation) = self.reserve_under(policy, facts, hold).await?;
-        answer.candidate = self.beside_request(facts, &answer.decision).await;
+        let (mut answer, reservation) = self.reserve_under(policy, &facts, hold).await?;
+        answer.candidate = self.beside_request(&facts, &answer.decision).await;
         let counted = reservation.filter(|reservation| !reservation.parts.is_empty());
-        let guard = counted.map(|reservation| ReservationGuard::new(self, reservation, ends));
+        let guard = counted.map(|reservation| ReservationGuard::new(&self, reservation, ends));
         Ok((answer, guard))
     }
 
@@ -93,7 +111,7 @@ impl Engine {
 }
 
 /// A reservation that is held until this value is dropped. Then it is settled in the background:
-/// slots are free, and its costs count as used unless it was told otherwise.
+/// slots are free, and everything goes back unless the work had begun.
 pub struct ReservationGuard {
     engine: Arc<Engine>,
     reservation: Arc<Reservation>,
@@ -125,10 +143,15 @@ impl ReservationGuard {
         Self {
             engine: Arc::clone(engine),
             reservation,
-            used: Some(Costs::default()),
+            used: None,
             over: Some(over),
             _dropped: dropped,
         }
+    }
+
+    /// The work begins: from now on the costs count as used when the guard is dropped.
+    pub fn begin(&mut self) {
+        self.used = Some(Costs::default());
     }
 
     /// Settles by these costs. A unit that is not named was used as reserved.
@@ -146,9 +169,9 @@ impl ReservationGuard {
         Ok(())
     }
 
-    /// Releases it: nothing was used.
-    pub fn set_unused(&mut self) {
-        self.used = None;
+    /// Counts by what it is settled, for `/metrics`.
+    pub fn count(&self, result: SpendResult) {
+        self.engine.retries.tally.count_spend(result);
     }
 
     /// Ready, once, when the reservation may not be held any longer: it has lasted for `max_hold`,

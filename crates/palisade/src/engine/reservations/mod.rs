@@ -53,7 +53,7 @@ pub use guard::{ReservationGuard, TookTooLong};
 pub(super) use queue::Queues;
 pub(super) use register::Register;
 pub(super) use retry::Retries;
-pub use tally::ReservationFigures;
+pub use tally::{ReservationFigures, SpendResult};
 
 /// Time after its end within which a reservation may still be settled, and for which its fate is
 /// kept.
@@ -178,7 +178,7 @@ impl Engine {
     /// Whether this process can touch the bucket of a part. A local bucket exists only in the
     /// process that charged it.
     fn is_reachable(&self, reservation: &Reservation, part: &Part) -> bool {
-        part.line.place == Place::Store || reservation.process == self.limits.process()
+        part.line.place == Place::Store || reservation.process == self.receipts.process
     }
 }
 

@@ -13,6 +13,7 @@ use palisade_core::receipt::{Line, Place};
 use palisade_core::time::{Micros, SECOND};
 use palisade_core::{Digest, FieldError};
 
+use super::super::counters::Layer;
 use super::super::limits::limit_named;
 use super::super::thresholds::warnings;
 use super::super::{Engine, RequestAnswer};
@@ -197,7 +198,8 @@ impl Engine {
     /// Adds the anchors to a plan, unless it is refused without a charge.
     fn add_anchors<'p>(&self, plan: &mut Plan<'p>, anchor: Option<&'p Anchor>) {
         if let Some(anchor) = anchor.filter(|_| plan.refusal.is_none()) {
-            let stored = plan.charges.iter().filter(|one| !self.limits.is_local(one));
+            let is_stored = |one: &&Charge<'_>| self.counters.layer(one) != Layer::Process;
+            let stored = plan.charges.iter().filter(is_stored);
             let firsts: Vec<_> = stored.map(|one| one.segments.first().copied()).collect();
             plan.charges.extend(anchor.charges(firsts, OnExceed::Deny));
         }
@@ -212,7 +214,7 @@ impl Engine {
     ) -> Reservation {
         Reservation {
             id,
-            process: self.limits.process(),
+            process: self.receipts.process,
             class: decision.class.as_deref().unwrap_or_default().into(),
             at: decision.at,
             ends: decision.at.plus(hold_us),
@@ -231,7 +233,7 @@ impl Engine {
         receipt: Option<&str>,
         mut made: Reservation,
     ) -> Reservation {
-        self.limits.note_reserved(&plan.charges);
+        self.counters.note_reserved(&plan.charges);
         let lines = receipt.map(|receipt| self.lines_of(receipt));
         let lines = lines.unwrap_or_default().into_iter();
         let parts = lines.filter_map(|line| part(policy, &plan.route, &made.amounts, line));
@@ -239,7 +241,7 @@ impl Engine {
         if !parts.is_empty() {
             let looks = plan.charges.iter().filter(|charge| charge.cost == 0);
             let idle = plan.idle.iter().chain(looks);
-            let idle = idle.map(|charge| self.limits.idle_line(charge, made.at));
+            let idle = idle.map(|charge| self.idle_line(charge, made.at));
             parts.extend(idle.filter_map(|line| part(policy, &plan.route, &made.amounts, line)));
         }
         made.ends = made.at.plus(slots_hold(&parts, made.hold_us));
@@ -260,7 +262,7 @@ impl Engine {
     /// The line of a charge at the instant of its anchor; `None` if the anchor does not vouch for
     /// it, because it is not made in the store and in the anchor's step.
     fn told_line(&self, charge: &Charge<'_>, at: Micros) -> Option<Line> {
-        let line = self.limits.idle_line(charge, at);
+        let line = self.idle_line(charge, at);
         let is_told = line.place == Place::Store
             && line.spec == *charge.spec
             // In a cluster a bucket that names nobody has a slot of its own, so no anchor was
@@ -281,7 +283,7 @@ impl Engine {
     ) -> Option<Reservation> {
         let anchors = plan.charges.get(own..)?;
         let ends = self.link.request_ends();
-        let found = self.look_into(anchors, ends).await.ok()?;
+        let found = self.counters.store.look(anchors, ends).await.ok()?;
         let instants: Option<Vec<Micros>> = found
             .readings
             .iter()

@@ -179,7 +179,7 @@ impl Engine {
             .iter()
             .map(|part| part.line.segments.first().copied());
         let anchors: Vec<Charge<'_>> = anchor.charges(firsts, OnExceed::Deny);
-        let found = self.look_into(&anchors, ends).await?;
+        let found = self.counters.store.look(&anchors, ends).await?;
         let at_of = |line: &Line| {
             let own = anchors.iter().zip(&found.readings).find(|(one, _)| {
                 let first = one.segments.iter().rev().nth(1).copied();

@@ -224,16 +224,13 @@ impl Engine {
         ends: Instant,
     ) -> Result<Vec<LimitReading>, NoAnswer> {
         let placed = self.placed(policy, held, more);
-        let charges: Vec<(Place, Charge<'_>)> = placed
-            .iter()
-            .map(|(place, charge, _)| (*place, charge.clone()))
-            .collect();
+        let charges: Vec<Charge<'_>> = placed.iter().map(|(_, one, _)| one.clone()).collect();
         if charges.is_empty() {
             return Ok(Vec::new());
         }
-        let found = self.charge_placed(&charges, ends).await?;
-        let charges: Vec<Charge<'_>> = charges.into_iter().map(|(_, charge)| charge).collect();
-        Ok(readings_of(&held.class, &charges, &found.into()))
+        let places = placed.iter().map(|(place, ..)| *place);
+        let found = self.counters.charge_placed(&charges, places, ends).await?;
+        Ok(readings_of(&held.class, &charges, &found))
     }
 
     /// Charges for those lines whose limits are in the policy and whose buckets this process can
@@ -244,7 +241,7 @@ impl Engine {
         held: &Reservation,
         lines: &'p [Line],
     ) -> Vec<(Place, Charge<'p>, &'p Line)> {
-        let is_ours = held.process == self.limits.process();
+        let is_ours = held.process == self.receipts.process;
         let reachable = lines
             .iter()
             .filter(|line| line.place == Place::Store || is_ours);

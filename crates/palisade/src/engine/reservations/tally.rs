@@ -41,10 +41,37 @@ impl Outcome {
     }
 }
 
+/// By what the reservation of a request was settled whose costs a surface reads (B-SPEND).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SpendResult {
+    /// By what its answer said.
+    Seen,
+    /// By its estimate: the answer did not say, or nobody waited for it.
+    Unseen,
+    /// Nothing was used: the answer was an error.
+    Failed,
+    /// Nothing was used: the application never got the request.
+    Released,
+}
+
+impl SpendResult {
+    const ALL: [Self; 4] = [Self::Seen, Self::Unseen, Self::Failed, Self::Released];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Seen => "seen",
+            Self::Unseen => "unseen",
+            Self::Failed => "failed",
+            Self::Released => "released",
+        }
+    }
+}
+
 /// Counts since the process started.
 #[derive(Default)]
 pub(in crate::engine) struct Tally {
     outcomes: [AtomicU64; Outcome::ALL.len()],
+    spends: [AtomicU64; SpendResult::ALL.len()],
     /// Amounts charged beyond limits and reservations, by unit.
     overdraft: Mutex<BTreeMap<Box<str>, u64>>,
 }
@@ -54,6 +81,8 @@ pub(in crate::engine) struct Tally {
 pub struct ReservationFigures {
     /// Counts by outcome.
     pub outcomes: Vec<(&'static str, u64)>,
+    /// Counts of requests whose costs a surface reads, by what they were settled by.
+    pub spends: Vec<(&'static str, u64)>,
     /// Amounts charged beyond limits and reservations, by unit.
     pub overdraft: Vec<(Box<str>, u64)>,
     /// Number of corrections that wait for the store.
@@ -63,6 +92,10 @@ pub struct ReservationFigures {
 impl Tally {
     pub(super) fn count(&self, outcome: Outcome) {
         self.outcomes[outcome as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn count_spend(&self, result: SpendResult) {
+        self.spends[result as usize].fetch_add(1, Ordering::Relaxed);
     }
 
     pub(super) fn of(&self, outcome: Outcome) -> u64 {
@@ -83,9 +116,16 @@ impl Tally {
 
     pub(in crate::engine) fn figures(&self, waiting: usize) -> ReservationFigures {
         let outcomes = Outcome::ALL.map(|outcome| (outcome.name(), self.of(outcome)));
+        let spent = |one: SpendResult| {
+            (
+                one.name(),
+                self.spends[one as usize].load(Ordering::Relaxed),
+            )
+        };
         let overdraft = self.overdraft.lock();
         ReservationFigures {
             outcomes: outcomes.to_vec(),
+            spends: SpendResult::ALL.map(spent).to_vec(),
             overdraft: overdraft
                 .iter()
                 .map(|(unit, over)| (unit.clone(), *over))

@@ -176,6 +176,8 @@ catalogue! {
         "Reservations by what became of them; `dropped` are corrections that were lost, so that their buckets count what was reserved";
     RESERVATIONS_WAITING = Gauge "rate_limiter_reservations_waiting" []
         "Corrections of reservations that wait for the store";
+    SPEND = Counter "rate_limiter_spend_total" ["result"]
+        "Requests whose costs the proxy reads, by what they were settled by: `seen` in the answer, `unseen` and settled by their estimate, `failed` with an error and `released` because the application never got them";
     OVERDRAFT = Counter "rate_limiter_overdraft_total" ["unit"]
         "What was charged beyond limits and reservations, by unit";
     THRESHOLDS = Counter "rate_limiter_budget_thresholds_total" ["limit", "share"]

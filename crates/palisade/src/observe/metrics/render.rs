@@ -130,6 +130,11 @@ impl Metrics {
                 let named = outcomes.map(|(name, count)| (vec![(*name).to_owned()], *count));
                 Value::Series(named.collect())
             }
+            names::SPEND => {
+                let results = figures.reservations.spends.iter();
+                let named = results.map(|(name, count)| (vec![(*name).to_owned()], *count));
+                Value::Series(named.collect())
+            }
             names::RESERVATIONS_WAITING => one(figures.reservations.waiting),
             names::OVERDRAFT => {
                 let units = figures.reservations.overdraft.iter();

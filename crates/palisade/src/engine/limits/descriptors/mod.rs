@@ -1,14 +1,12 @@
 //! One call of an Envoy rate-limit service, from its descriptors to its decision: the same
 //! counters, store call and failure modes as a request's.
 
-mod beside;
-mod counted;
-mod outage;
+mod outcome;
 mod status;
 
 use std::sync::Arc;
 
-use palisade_core::decision::{Decision, Enforcement, Mode};
+use palisade_core::decision::Decision;
 use palisade_core::facts::DescriptorFacts;
 use palisade_core::headers::{Header, headers};
 use palisade_core::limit::Reading;
@@ -16,17 +14,17 @@ use palisade_core::plan::{Charge, OnExceed};
 use palisade_core::policy::{
     DescriptorPlan, Instead, PolicySet, TenantPolicy, orgs_of, own_figures, resolve_descriptors,
 };
-use palisade_core::time::Micros;
-use palisade_store::{ChargeOutcome, Take};
+use palisade_store::Take;
 use tokio::time::Instant;
 
+use super::super::counters::{ChargeOutcome, Terms};
 use super::super::link::NoAnswer;
 use super::super::thresholds::warnings;
 use super::super::{CandidateAnswer, DecisionEvent, Engine, Subject};
-use super::charge::Answered;
-use counted::{Counted, Part};
 
-pub(super) use beside::Beside;
+use super::check::disabled;
+
+pub(super) use outcome::{CallOutcome, PartReadings};
 pub use status::{DescriptorStatus, DescriptorVerdict, Figure};
 
 /// The answer to a call: one decision for all descriptors, and what was found about each.
@@ -57,11 +55,11 @@ const NO_DOMAIN: &str = "none";
 
 /// One call on its way.
 #[derive(Clone, Copy)]
-struct Call<'a> {
+pub(super) struct Call<'a> {
     policy: &'a PolicySet,
-    plan: &'a DescriptorPlan<'a>,
-    class: &'a Arc<str>,
-    take: Take,
+    pub(super) plan: &'a DescriptorPlan<'a>,
+    pub(super) class: &'a Arc<str>,
+    pub(super) take: Take,
     /// Every bucket is to be seen, known denials included.
     asks_all: bool,
     /// When it must be answered.
@@ -90,8 +88,8 @@ impl Engine {
         self.answer_call(facts, Take::Peek, false).await
     }
 
-    /// The same, with what every bucket says: none is left out because another is known to
-    /// deny.
+    /// [`Engine::peek_descriptors`] with a reading of every bucket: none is left out because
+    /// another is known to deny.
     pub(in crate::engine) async fn see_descriptors(
         &self,
         facts: &DescriptorFacts<'_>,
@@ -99,7 +97,7 @@ impl Engine {
         self.answer_call(facts, Take::Peek, true).await
     }
 
-    /// The answer; nobody is told.
+    /// The answer. Nothing is reported yet.
     pub(in crate::engine) async fn answer_call(
         &self,
         facts: &DescriptorFacts<'_>,
@@ -126,15 +124,13 @@ impl Engine {
             asks_all,
             ends,
         };
-        let counted = match policy.enabled {
-            true => self.count(call).await,
-            false => Counted::without(disabled(self.now(), &class)),
+        let outcome = match policy.enabled {
+            true => self.decide_call(call).await,
+            false => CallOutcome::without(disabled(self.now(), &class)),
         };
-        let statuses = status::all(&plan, &counted);
-        let decision = counted.decision;
         DescriptorAnswer {
-            decision,
-            statuses,
+            statuses: status::all(&plan, &outcome),
+            decision: outcome.decision,
             policy,
             candidate: None,
         }
@@ -142,19 +138,19 @@ impl Engine {
 
     /// Looks first, since they charge nothing; then what is charged, in one store call; last
     /// what is given back, where the policy lets it: an answer over the limit leaves it undone.
-    async fn count(&self, call: Call<'_>) -> Counted {
-        match self.ask_store(call).await {
-            Ok(counted) => {
-                if counted.rebuilt > 0 {
-                    self.link.observer().rebuilt("bucket", counted.rebuilt);
+    async fn decide_call(&self, call: Call<'_>) -> CallOutcome {
+        match self.charge_call(call).await {
+            Ok(outcome) => {
+                if outcome.rebuilt > 0 {
+                    self.link.observer().rebuilt("bucket", outcome.rebuilt);
                 }
-                counted
+                outcome
             }
-            Err(no_answer) => self.without_answer(call, &no_answer),
+            Err(no_answer) => self.call_without_answer(call, &no_answer),
         }
     }
 
-    async fn ask_store(&self, call: Call<'_>) -> Result<Counted, NoAnswer> {
+    async fn charge_call(&self, call: Call<'_>) -> Result<CallOutcome, NoAnswer> {
         let plan = call.plan;
         let looks = self.charge_part(&plan.looks, Take::Peek, call).await?;
         let denies = |charge: &Charge<'_>| charge.on_exceed.denies();
@@ -178,9 +174,9 @@ impl Engine {
             true => self.give_back_part(&plan.refunds).await?,
             false => self.charge_part(&plan.refunds, Take::Peek, call).await?,
         };
-        Ok(Counted {
+        Ok(CallOutcome {
             has_refunded: gives_back,
-            ..Counted::of(call, || self.now(), [charges, looks, refunds])
+            ..CallOutcome::new(call, || self.now(), [charges, looks, refunds])
         })
     }
 
@@ -190,12 +186,12 @@ impl Engine {
         charges: &[Charge<'_>],
         take: Take,
         call: Call<'_>,
-    ) -> Result<Part, NoAnswer> {
+    ) -> Result<PartReadings, NoAnswer> {
         if !charges.iter().any(may_be_overdrawn) {
             return self.charge_part(&reporting(charges), take, call).await;
         }
         // A bucket that reports is charged what fits: one that may be overdrawn is asked by itself.
-        let mut parts = Part::empty();
+        let mut parts = PartReadings::empty();
         for charge in charges {
             let alone = std::slice::from_ref(charge);
             parts.append(self.charge_part(alone, take, call).await?);
@@ -205,7 +201,11 @@ impl Engine {
 
     /// Charges what a refused call is charged all the same, and reads what that left
     /// (B-OVERDRAFT).
-    async fn charge_refused_part(&self, part: &mut Part, call: Call<'_>) -> Result<(), NoAnswer> {
+    async fn charge_refused_part(
+        &self,
+        part: &mut PartReadings,
+        call: Call<'_>,
+    ) -> Result<(), NoAnswer> {
         let plan = &call.plan.charges;
         let is_charged = |position: usize| {
             let fits = |reading: &Reading| reading.retry_at.is_none();
@@ -238,40 +238,35 @@ impl Engine {
         charges: &[Charge<'_>],
         take: Take,
         call: Call<'_>,
-    ) -> Result<Part, NoAnswer> {
+    ) -> Result<PartReadings, NoAnswer> {
         if charges.is_empty() {
-            return Ok(Part::empty());
+            return Ok(PartReadings::empty());
         }
-        let counters = self.counters().asking_all(call.asks_all);
-        let answered = counters.charge(charges, take, call.ends).await?;
-        let beside = &self.limits.beside;
-        Ok(match answered {
-            Answered::All(charged) => {
-                if self.limits.is_shared && !charged.admitted {
-                    beside.learn(charges, &charged);
-                }
-                if take == Take::Consume && charged.admitted {
-                    self.note_overdrawn(charges, &charged.readings);
-                }
-                Part::all(charged)
-            }
-            Answered::Denied(charge, reading, now) => {
-                Part::remembered(beside.find(charges, (charge, reading), now), now)
-            }
-            Answered::Near(near, charged) => {
-                Part::some(charges, &near, &charged.readings, charged.now)
-            }
-        })
+        let terms = Terms {
+            take,
+            ends: call.ends,
+            receipt: false,
+        };
+        let outcome = match call.asks_all {
+            true => self.counters.charge_anew(charges, terms).await?,
+            false => self.counters.charge(charges, terms).await?,
+        };
+        if take == Take::Consume && outcome.charged.admitted {
+            self.note_overdrawn(charges, &outcome.charged.readings);
+        }
+        Ok(PartReadings::of(charges, &outcome))
     }
 
     /// From the oldest uses of each bucket, whoever's they are: negative hits name no charge.
-    async fn give_back_part(&self, refunds: &[Charge<'_>]) -> Result<Part, NoAnswer> {
+    async fn give_back_part(&self, refunds: &[Charge<'_>]) -> Result<PartReadings, NoAnswer> {
         if refunds.is_empty() {
-            return Ok(Part::empty());
+            return Ok(PartReadings::empty());
         }
-        let charged: ChargeOutcome = self.counters().refund_unnamed(refunds).await?;
-        self.reopen(refunds, charged.now);
-        Ok(Part::all(charged))
+        let charged = self.refund_charges(refunds).await?;
+        Ok(PartReadings::of(
+            refunds,
+            &ChargeOutcome::all(refunds, charged),
+        ))
     }
 }
 
@@ -288,13 +283,4 @@ fn reporting<'p>(charges: &[Charge<'p>]) -> Vec<Charge<'p>> {
         }
     }
     charges
-}
-
-fn disabled(now: Micros, class: &Arc<str>) -> Decision {
-    Decision {
-        mode: Mode::Disabled,
-        enforcement: Enforcement::Disabled,
-        class: Some(Arc::clone(class)),
-        ..Decision::allow(now)
-    }
 }

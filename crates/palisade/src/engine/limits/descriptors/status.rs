@@ -1,4 +1,4 @@
-//! What a call is told about each of its descriptors (R-STATUS).
+//! The status of each descriptor of a call (R-STATUS).
 
 use std::sync::Arc;
 
@@ -7,9 +7,9 @@ use palisade_core::plan::{Charge, OnExceed};
 use palisade_core::policy::{DescriptorPlan, DescriptorTreatment, Limit};
 use palisade_core::time::Micros;
 
-use super::counted::{Counted, zero};
+use super::outcome::{CallOutcome, zero};
 
-/// What a limit says to one descriptor.
+/// The verdict of a limit on one descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DescriptorVerdict {
     /// It is admitted.
@@ -26,35 +26,35 @@ pub enum DescriptorVerdict {
 /// A figure and the window it holds for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Figure {
-    /// How many.
+    /// The amount.
     pub amount: u32,
-    /// In how long.
+    /// The window.
     pub window: Window,
 }
 
-/// What was found about one descriptor.
+/// The status of one descriptor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DescriptorStatus {
     /// The limit that answers it; `None` if none counts it.
     pub limit: Option<Arc<str>>,
-    /// What it says.
+    /// The verdict of that limit.
     pub verdict: DescriptorVerdict,
-    /// What it allows; `None` where nothing is limited.
+    /// The amount that it allows, and in which window; `None` where nothing is limited.
     pub figure: Option<Figure>,
-    /// What is left; the largest number where nothing is limited. Where it was not read
-    /// (another bucket is known to deny, or the store cannot be asked), the whole figure, or
-    /// nothing if it is denied: whoever looks for the closest limit finds one that denies.
+    /// The amount that is left; the largest number where nothing is limited. Where it was not
+    /// read (another bucket is known to deny, or the store cannot be asked), the whole figure, or
+    /// zero if the descriptor is denied: whoever looks for the closest limit finds one that denies.
     pub remaining: u32,
     /// Microseconds until the whole limit is free again.
     pub reset_us: Option<u64>,
-    /// What is used, where it was read.
+    /// The amount that is used, where it was read.
     pub used: Option<u64>,
     /// Microseconds until it would be admitted, if it is not and waiting helps.
     pub retry_us: Option<u64>,
 }
 
 impl DescriptorStatus {
-    /// The same, denied whatever is left.
+    /// This status, denied whatever is left.
     fn denied(self) -> Self {
         Self {
             verdict: DescriptorVerdict::Denied,
@@ -114,7 +114,7 @@ const fn verdict(denies: bool, on_exceed: OnExceed) -> DescriptorVerdict {
 }
 
 /// One for each descriptor, in order.
-pub(super) fn all(plan: &DescriptorPlan<'_>, counted: &Counted) -> Vec<DescriptorStatus> {
+pub(super) fn all(plan: &DescriptorPlan<'_>, counted: &CallOutcome) -> Vec<DescriptorStatus> {
     plan.asked
         .iter()
         .map(|asked| one(*asked, plan, counted))
@@ -124,7 +124,7 @@ pub(super) fn all(plan: &DescriptorPlan<'_>, counted: &Counted) -> Vec<Descripto
 fn one(
     asked: DescriptorTreatment<'_>,
     plan: &DescriptorPlan<'_>,
-    counted: &Counted,
+    counted: &CallOutcome,
 ) -> DescriptorStatus {
     let of = |charges: &[Charge<'_>], readings: &[Option<Reading>], position: usize| {
         let reading = readings.get(position).copied().flatten();

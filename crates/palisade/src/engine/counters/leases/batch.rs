@@ -1,4 +1,4 @@
-//! The tokens of one bucket.
+//! The lease of one bucket: its tokens, in two batches.
 
 use arrayvec::ArrayVec;
 use palisade_core::Digest;
@@ -18,19 +18,20 @@ const BATCHES_PER_LIMIT: u32 = 50;
 /// A batch is low when less than this share of it, or of its time, is left.
 const LOW_SHARE: u32 = 4;
 
-/// The tokens of one bucket. Filling is serialised among requests: they ask once.
-pub(in crate::engine) struct Lease {
-    /// The limit that it is a lease of.
+/// The tokens of one bucket.
+pub(in crate::engine::counters) struct Lease {
+    /// The bucket's own figures: a tenant whose limit changes gets another lease.
     wanted: BucketSpec,
-    /// What the store is charged with.
+    /// The figures that the store is charged with.
     charged: BucketSpec,
-    whose: Whose,
+    bucket: LeasedBucket,
     tokens: Mutex<Tokens>,
-    pub(in crate::engine) filling: tokio::sync::Mutex<()>,
+    /// Held by the request that asks for a batch: of those that wait only one asks.
+    pub(super) filling: tokio::sync::Mutex<()>,
 }
 
-/// The bucket, to charge it when no request is at hand.
-struct Whose {
+/// The bucket, to charge it in the background, without a request.
+struct LeasedBucket {
     limit: Limit,
     id: Digest,
     segments: ArrayVec<Segment, SEGMENTS_MAX>,
@@ -38,25 +39,25 @@ struct Whose {
     on_exceed: OnExceed,
 }
 
-/// Which batch a token came from.
+/// The batch that a token came from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(in crate::engine) struct Origin {
-    /// When the store gave it, by the store's clock. A return names it: the store then
-    /// knows whether the bucket still counts the token (L-GIVE-BACK).
-    pub(in crate::engine) taken_at: Micros,
-    /// Until when it may be used, by this node's clock.
+pub(in crate::engine::counters) struct Origin {
+    /// When the store granted it, by the store's clock. A return names this instant, so that
+    /// the store knows whether the bucket still counts the token (L-GIVE-BACK).
+    pub(super) taken_at: Micros,
+    /// When its tokens expire, by this node's clock.
     until: Micros,
 }
 
-/// Tokens that nobody used.
+/// Tokens that were never used.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::engine) struct Unused {
-    pub(in crate::engine) count: u32,
-    /// When the store gave them, by its clock.
-    pub(in crate::engine) taken_at: Micros,
+pub(super) struct UnusedTokens {
+    pub(super) count: u32,
+    /// When the store granted them, by its clock.
+    pub(super) taken_at: Micros,
 }
 
-/// What is left of one charge in the store.
+/// The rest of one charge in the store.
 #[derive(Clone, Copy, Debug, Default)]
 struct Batch {
     left: u32,
@@ -64,12 +65,12 @@ struct Batch {
 }
 
 impl Batch {
-    /// Whether it has as many tokens, and they are young enough.
+    /// Whether it has `cost` tokens that have not expired.
     fn has(&self, cost: u32, now: Micros) -> bool {
         self.left >= cost && self.origin.until > now
     }
 
-    /// Takes `cost` from it, if it has as many.
+    /// Takes `cost` tokens, if it has them.
     fn take(&mut self, cost: u32, now: Micros) -> Option<Origin> {
         self.has(cost, now).then(|| {
             self.left -= cost;
@@ -77,22 +78,22 @@ impl Batch {
         })
     }
 
-    fn empty(&mut self) -> Option<Unused> {
+    fn empty(&mut self) -> Option<UnusedTokens> {
         let count = std::mem::take(&mut self.left);
         let taken_at = self.origin.taken_at;
-        (count > 0).then_some(Unused { count, taken_at })
+        (count > 0).then_some(UnusedTokens { count, taken_at })
     }
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Tokens {
-    /// What is left of the batch before: used first, as it ends first.
+    /// The rest of the previous batch. It is used first, as it expires first.
     older: Batch,
     newer: Batch,
-    /// How many tokens the newer batch came with.
+    /// Tokens in the newer batch when it came.
     size: u32,
-    /// How many tokens of either batch were used since the newer one was asked for: the
-    /// rate of use, from which the size of the next batch is foretold.
+    /// Tokens of either batch used since the newer one was asked for. This rate of use
+    /// predicts the size of the next batch.
     used: u32,
     /// When the newer batch was asked for, by this node's clock.
     asked: Micros,
@@ -100,47 +101,49 @@ struct Tokens {
     denied_until: Micros,
     /// The smallest cost that was denied.
     denied_cost: u32,
-    /// Grows when a denial is forgotten: one that was asked for before is not kept.
+    /// Grows when something is given back to the bucket: a denial that was asked for before
+    /// is not kept.
     reopened: u32,
-    /// By this node's clock.
+    /// The bucket as the store described it last, by this node's clock.
     reading: Option<Reading>,
 }
 
 /// The batch after this one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Ahead {
-    /// Not asked for yet.
+    /// Nobody has asked for it.
     #[default]
     Open,
-    /// Asked for.
+    /// It is on its way.
     UnderWay,
-    /// Asked for in vain: the request that finds nothing left asks again.
+    /// It was asked for and did not come: the request that finds nothing left asks again.
     Failed,
 }
 
-/// What a lease says to a request.
+/// The answer of a lease to one charge.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::engine) enum Served {
-    /// Taken from this batch.
+pub(super) enum LeaseAnswer {
+    /// Admitted, with tokens of this batch.
     Taken(Reading, Origin),
-    /// The store said no until then.
+    /// Admitted although the bucket is full, since its limit only reports: no token was taken,
+    /// and there is none to put back.
+    Reported(Reading),
+    /// Denied by the store.
     Denied(Reading),
-    /// The lease is empty or over: ask the store.
-    Ask,
 }
 
-/// Tokens that the store gave.
+/// A batch that the store has just granted.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::engine) struct Given {
-    pub(in crate::engine) size: u32,
-    /// How many of them the request that asked uses itself.
-    pub(in crate::engine) cost: u32,
-    /// The bucket after that, by this node's clock.
-    pub(in crate::engine) reading: Reading,
+pub(super) struct NewBatch {
+    pub(super) size: u32,
+    /// Tokens that the request which asked for the batch uses itself.
+    pub(super) cost: u32,
+    /// The bucket after the charge, by this node's clock.
+    pub(super) reading: Reading,
     /// When the store was asked, by this node's clock.
-    pub(in crate::engine) asked: Micros,
-    /// When it gave them, by its own.
-    pub(in crate::engine) taken_at: Micros,
+    pub(super) asked: Micros,
+    /// When the store granted it, by the store's clock.
+    pub(super) taken_at: Micros,
 }
 
 impl Lease {
@@ -148,7 +151,7 @@ impl Lease {
         Self {
             wanted: *charge.spec,
             charged,
-            whose: Whose {
+            bucket: LeasedBucket {
                 limit: charge.limit.clone(),
                 id: charge.id,
                 segments: charge.segments.clone(),
@@ -165,46 +168,48 @@ impl Lease {
     }
 
     /// The bucket as it is charged in the store.
-    pub(in crate::engine) fn charge(&self, cost: u32) -> Charge<'_> {
+    pub(super) fn charge(&self, cost: u32) -> Charge<'_> {
         Charge {
-            limit: &self.whose.limit,
+            limit: &self.bucket.limit,
             spec: &self.charged,
-            id: self.whose.id,
-            segments: self.whose.segments.clone(),
-            previous: self.whose.previous.clone(),
+            id: self.bucket.id,
+            segments: self.bucket.segments.clone(),
+            previous: self.bucket.previous.clone(),
             cost,
-            on_exceed: self.whose.on_exceed,
+            on_exceed: self.bucket.on_exceed,
         }
     }
 
     /// Tokens of it that go back to the store.
-    pub(in crate::engine) fn taken(&self, unused: Unused) -> TakenCharge<'_> {
+    pub(super) fn taken(&self, unused: UnusedTokens) -> TakenCharge<'_> {
         TakenCharge {
             charge: self.charge(unused.count),
             at: unused.taken_at,
         }
     }
 
-    /// What the lease says to a request, and whether its tokens are low after that.
-    pub(super) fn serve(&self, cost: u32, now: Micros) -> (Served, bool) {
+    /// The answer to a charge, and whether tokens are low after it. No answer if too few
+    /// tokens are left or they have expired: then the store must be asked.
+    pub(super) fn serve(&self, cost: u32, now: Micros) -> (Option<LeaseAnswer>, bool) {
         let mut tokens = self.tokens.lock();
         let Some(mut reading) = tokens.reading else {
-            return (Served::Ask, false);
+            return (None, false);
         };
         if let Some(origin) = tokens.take(cost, now) {
             reading.retry_at = None;
             reading.remaining += u64::from(tokens.usable(now));
-            return (Served::Taken(reading, origin), tokens.is_low(now));
+            let is_low = tokens.is_low(now);
+            return (Some(LeaseAnswer::Taken(reading, origin)), is_low);
         }
         if tokens.denies(cost, now) {
             reading.retry_at = Some(tokens.denied_until);
-            return (Served::Denied(reading), false);
+            return (Some(LeaseAnswer::Denied(reading)), false);
         }
-        (Served::Ask, false)
+        (None, false)
     }
 
-    /// What denies `cost`, if no token at hand serves it and the store's last denial
-    /// stands. Takes nothing.
+    /// The denial of `cost`, if the store's last one still holds and there are no tokens for
+    /// it. Takes nothing.
     pub(super) fn denial(&self, cost: u32, now: Micros) -> Option<Reading> {
         let tokens = self.tokens.lock();
         let is_served = tokens.older.has(cost, now) || tokens.newer.has(cost, now);
@@ -230,27 +235,27 @@ impl Lease {
         self.tokens.lock().ahead = Ahead::Failed;
     }
 
-    /// The bucket as the store last described it.
-    pub(in crate::engine) fn last_reading(&self) -> Option<Reading> {
+    /// The bucket as the store described it last.
+    pub(in crate::engine::counters) fn last_reading(&self) -> Option<Reading> {
         self.tokens.lock().reading
     }
 
-    /// How many tokens to ask for at once: what was used lately foretells what will be
-    /// used while they last. Whoever comes alone takes no more than it uses.
-    pub(in crate::engine) fn batch(&self, cost: u32, now: Micros) -> u32 {
+    /// The size of the next batch, predicted from recent use. A request that comes alone takes
+    /// no more than its own cost.
+    pub(super) fn batch(&self, cost: u32, now: Micros) -> u32 {
         let most = self.wanted.capacity() / BATCHES_PER_LIMIT;
         // Never more than the store could give at once: it would deny the batch, and the
         // request would ask a second time for its own cost.
         let most = most.min(self.charged.capacity()).max(cost);
-        let foretold = self.tokens.lock().foretold(now);
-        u32::try_from(foretold)
+        let predicted = self.tokens.lock().predicted(now);
+        u32::try_from(predicted)
             .unwrap_or(u32::MAX)
             .clamp(cost, most)
     }
 
-    /// Tokens of a batch that were taken but not used. Those of a batch that is gone are
-    /// lost: in a younger one they would be kept too long.
-    pub(in crate::engine) fn put_back(&self, cost: u32, origin: Origin) {
+    /// Puts unused tokens back into their batch. If that batch is gone they are lost: in a
+    /// younger one they would outlive their time.
+    pub(super) fn put_back(&self, cost: u32, origin: Origin) {
         let mut tokens = self.tokens.lock();
         let Tokens { older, newer, .. } = &mut *tokens;
         let own = [older, newer].into_iter().find(|b| b.origin == origin);
@@ -260,9 +265,9 @@ impl Lease {
         }
     }
 
-    /// Keeps what the store gave. Returns which batch it is, and what goes back to the
-    /// store: of three batches the oldest has had its time.
-    pub(super) fn fill(&self, given: Given) -> (Origin, Option<Unused>) {
+    /// Stores a new batch. Returns its origin, and the tokens that must go back to the store:
+    /// there is room for two batches, and a third pushes out the oldest.
+    pub(super) fn fill(&self, given: NewBatch) -> (Origin, Option<UnusedTokens>) {
         let origin = Origin {
             taken_at: given.taken_at,
             until: given.asked.plus(LEASE_US),
@@ -272,14 +277,14 @@ impl Lease {
             origin,
         };
         let mut tokens = self.tokens.lock();
-        // Two calls were under way and this answer is the later one of the older call: as
-        // the newer batch it would have the other used up first, which ends later.
+        // Two calls were under way, and the older one was answered last. As the newer batch
+        // its tokens would be used after the others, which expire later.
         if tokens.newer.origin.until > origin.until {
             let mut oldest = std::mem::replace(&mut tokens.older, fresh);
             return (origin, oldest.empty());
         }
         let mut oldest = tokens.older;
-        // A request that filled the lease itself did not see the refill ahead to its end.
+        // A request that filled the lease itself does not end a refill that is under way.
         let ahead = match tokens.ahead {
             Ahead::UnderWay if given.cost > 0 => Ahead::UnderWay,
             _ => Ahead::Open,
@@ -298,14 +303,14 @@ impl Lease {
         (origin, oldest.empty())
     }
 
-    /// To be read before the store is asked; see [`Lease::deny`].
-    pub(in crate::engine) fn reopened(&self) -> u32 {
+    /// The count of give-backs, to be read before the store is asked; see [`Lease::deny`].
+    pub(super) fn reopened(&self) -> u32 {
         self.tokens.lock().reopened
     }
 
-    /// The store denied `cost`, until `until` by this node's clock. What it said before
-    /// something was given back is not kept.
-    pub(in crate::engine) fn deny(&self, cost: u32, until: Micros, reading: Reading, seen: u32) {
+    /// Remembers that the store denied `cost`, until `until` by this node's clock; not if
+    /// something was given back since `seen` was read.
+    pub(super) fn deny(&self, cost: u32, until: Micros, reading: Reading, seen: u32) {
         let mut tokens = self.tokens.lock();
         if tokens.reopened == seen {
             tokens.denied_until = until;
@@ -314,22 +319,21 @@ impl Lease {
         }
     }
 
-    /// Something was given back to the bucket: a denial may not hold any more. Tokens
-    /// stay.
+    /// Forgets the denial, since something was given back to the bucket. Tokens stay.
     pub(super) fn reopen(&self) {
         let mut tokens = self.tokens.lock();
         tokens.denied_until = Micros(0);
         tokens.reopened = tokens.reopened.wrapping_add(1);
     }
 
-    /// Whether it has something to say, or had until a moment ago.
+    /// Whether it has tokens or a denial, or had until a moment ago.
     pub(super) fn is_in_use(&self, now: Micros) -> bool {
         let tokens = self.tokens.lock();
-        let is_known = tokens.reading.is_some() && now.since(tokens.asked) <= 2 * LEASE_US;
-        is_known || tokens.usable(now) > 0 || tokens.denied_until > now
+        let is_recent = tokens.reading.is_some() && now.since(tokens.asked) <= 2 * LEASE_US;
+        is_recent || tokens.usable(now) > 0 || tokens.denied_until > now
     }
 
-    /// It is used again, or for the first time, and was asked for once before that.
+    /// Starts to count use anew: the bucket was asked for at `since` and is again now.
     pub(super) fn begin(&self, since: Micros) {
         let mut tokens = self.tokens.lock();
         if tokens.asked < since {
@@ -337,7 +341,7 @@ impl Lease {
         }
     }
 
-    /// Whether there is something to serve.
+    /// Whether it has tokens that have not expired.
     pub(super) fn is_usable(&self, now: Micros) -> bool {
         self.tokens.lock().usable(now) > 0
     }
@@ -346,17 +350,17 @@ impl Lease {
         self.tokens.lock().left()
     }
 
-    /// Takes out the tokens that may no longer be used.
-    pub(super) fn expire(&self, now: Micros) -> ArrayVec<Unused, 2> {
+    /// Takes out expired tokens.
+    pub(super) fn expire(&self, now: Micros) -> ArrayVec<UnusedTokens, 2> {
         self.take_out(|batch| batch.origin.until <= now)
     }
 
     /// Takes out all tokens.
-    pub(super) fn drain(&self) -> ArrayVec<Unused, 2> {
+    pub(super) fn drain(&self) -> ArrayVec<UnusedTokens, 2> {
         self.take_out(|_| true)
     }
 
-    fn take_out(&self, which: impl Fn(&Batch) -> bool) -> ArrayVec<Unused, 2> {
+    fn take_out(&self, which: impl Fn(&Batch) -> bool) -> ArrayVec<UnusedTokens, 2> {
         let mut tokens = self.tokens.lock();
         let Tokens { older, newer, .. } = &mut *tokens;
         let mut unused = ArrayVec::new();
@@ -392,7 +396,7 @@ impl Tokens {
         Some(origin)
     }
 
-    /// The store denied as much or less, and said that it would until later than now.
+    /// Whether the store has denied as much or less until a time that is still to come.
     fn denies(&self, cost: u32, now: Micros) -> bool {
         self.denied_until > now && cost >= self.denied_cost
     }
@@ -403,9 +407,10 @@ impl Tokens {
                 || self.newer.origin.until.since(now) < LEASE_US / u64::from(LOW_SHARE))
     }
 
-    /// What a batch that is asked for now will be used for, and an eighth: less what the
-    /// one at hand serves until its end. Tokens that nobody uses are lost to all.
-    fn foretold(&self, now: Micros) -> u64 {
+    /// The use predicted for a batch that is asked for now, plus an eighth, minus what the
+    /// batch at hand will serve until it expires. Tokens that nobody uses are lost to all
+    /// nodes, so more would be waste.
+    fn predicted(&self, now: Micros) -> u64 {
         let elapsed = now.since(self.asked).max(1);
         let used_in = |span: u64| u64::from(self.used).saturating_mul(span) / elapsed;
         let at_hand = u64::from(self.newer.left).min(used_in(self.newer.origin.until.since(now)));

@@ -1,4 +1,4 @@
-//! What the store is charged with for a leased limit.
+//! The figures that the store is charged with for a leased limit.
 
 use std::num::NonZeroU32;
 
@@ -13,8 +13,8 @@ fn inflow(spec: &BucketSpec, span: u64) -> u64 {
         .div_ceil(span)
 }
 
-/// Whether [`leased_spec`] gives something, without making it.
-pub(in crate::engine) fn is_leasable(spec: &BucketSpec) -> bool {
+/// Whether a limit can be leased, which is cheaper than [`leased_spec`].
+pub(in crate::engine::counters) fn is_leasable(spec: &BucketSpec) -> bool {
     match (spec.algorithm(), spec.window()) {
         (Algorithm::TokenBucket, Window::Span(span)) => {
             inflow(spec, span) < u64::from(spec.capacity())
@@ -27,9 +27,9 @@ pub(in crate::engine) fn is_leasable(spec: &BucketSpec) -> bool {
     }
 }
 
-/// What the store is charged with for a leased limit; `None` if the limit is too
-/// small to lease without losing it.
-pub(in crate::engine) fn leased_spec(spec: &BucketSpec) -> Option<BucketSpec> {
+/// The figures that the store is charged with for a leased limit; `None` if the limit is too
+/// small to be leased.
+pub(in crate::engine::counters) fn leased_spec(spec: &BucketSpec) -> Option<BucketSpec> {
     let limit = NonZeroU32::new(spec.limit())?;
     match (spec.algorithm(), spec.window()) {
         (Algorithm::TokenBucket, Window::Span(span)) => {

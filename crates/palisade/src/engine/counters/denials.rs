@@ -1,19 +1,22 @@
-//! Denials that are known until a time: a bucket that the store found exhausted is
-//! denied here until then, without asking again.
+//! Remembered denials: a bucket that the store found exhausted is denied here until it can
+//! admit again, without another call.
 //!
-//! Only waits are kept, measured on this node's own clock from the moment the
-//! store was asked: clocks that differ change nothing, and a denial is never held
-//! longer than the store said.
+//! Only waits are kept, measured on this node's own clock from the moment the store was asked:
+//! clocks that differ change nothing, and a denial never outlasts the wait that the store named.
 
+use std::borrow::Cow;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use hashbrown::{HashMap, HashSet};
 use palisade_core::Digest;
 use palisade_core::limit::Reading;
 use palisade_core::plan::Charge;
+use palisade_core::policy::Scope;
 use palisade_core::time::Micros;
-use palisade_store::ChargeOutcome;
+use palisade_store::ChargeReadings;
 use parking_lot::Mutex;
+
+use super::{ChargeOutcome, denied};
 
 /// Longest memory of a denial by a bucket that may be given back at any moment, so that what one
 /// node gives back another can use (B-REMEMBER).
@@ -22,16 +25,23 @@ const RESERVABLE_US: u64 = 100_000;
 /// Most denials that are remembered.
 const DENIALS_MAX: usize = 100_000;
 
+/// Most readings beside denials that are remembered.
+const COMPANIONS_MAX: usize = 100_000;
+
+/// Denials that this node remembers.
 #[derive(Default)]
 pub(super) struct Denials {
-    /// By bucket. Of two policies with other figures for one the later denial stays.
+    /// By bucket. If two policies have different figures for one, the later denial stays.
     known: Mutex<HashMap<Digest, Denial>>,
-    /// Spares the lock while nobody is denied.
+    /// False while no denial is known: most requests then take no lock.
     any: AtomicBool,
     /// Grows with each [`Denials::clear`].
     epoch: AtomicU64,
     /// Limits of requests that this node has made reservations on.
     reserved: Mutex<HashSet<Digest>>,
+    /// Readings of the other buckets of calls of Envoy that were denied, by [`Charge::memo`]:
+    /// each descriptor has an answer of its own (R-STATUS).
+    companions: Mutex<HashMap<Digest, Companion>>,
 }
 
 #[derive(Clone, Copy)]
@@ -45,17 +55,67 @@ struct Denial {
     ahead_us: i64,
 }
 
+/// A bucket beside one that denied.
+#[derive(Clone, Copy)]
+struct Companion {
+    cost: u32,
+    reading: Reading,
+    /// By the store's clock, like the reading.
+    until: Micros,
+}
+
+impl Companion {
+    /// The reading as far as it answers this cost at `now`.
+    fn answer(&self, cost: u32, now: Micros) -> Option<Reading> {
+        let answers = match self.reading.retry_at {
+            None => u64::from(cost) <= self.reading.remaining,
+            Some(retry_at) => retry_at > now && cost >= self.cost,
+        };
+        (answers && self.until > now).then_some(self.reading)
+    }
+}
+
 impl Denials {
-    /// The readings of a plan that is known to be denied: only the bucket that
-    /// denies is known, so only it is reported.
+    /// The readings of a plan that is known to be denied: of the bucket that denies and, for
+    /// a call of Envoy, of the others as far as they are known.
     pub(super) fn find<'c, 'p>(
         &self,
         charges: &'c [Charge<'p>],
         now: Micros,
-    ) -> Option<(&'c Charge<'p>, Reading, Micros)> {
+    ) -> Option<ChargeOutcome<'c, 'p>> {
         if !self.any.load(Ordering::Acquire) {
             return None;
         }
+        let (denying, denial) = self.denial_of(charges, now)?;
+        let now = now.moved(denial.ahead_us);
+        let companions = self.companions.lock();
+        if charges.len() == 1 || companions.is_empty() {
+            return Some(ChargeOutcome {
+                charges: Cow::Borrowed(std::slice::from_ref(denying)),
+                charged: denied(now, [denial.reading]),
+            });
+        }
+        let reading = |charge: &Charge<'_>| match std::ptr::eq(charge, denying) {
+            true => Some(denial.reading),
+            false => companions
+                .get(&charge.memo())?
+                .answer(charge.required(), now),
+        };
+        let known = charges
+            .iter()
+            .filter_map(|charge| Some((charge.clone(), reading(charge)?)));
+        let (charges, readings): (Vec<_>, Vec<_>) = known.unzip();
+        Some(ChargeOutcome {
+            charges: charges.into(),
+            charged: denied(now, readings),
+        })
+    }
+
+    fn denial_of<'c, 'p>(
+        &self,
+        charges: &'c [Charge<'p>],
+        now: Micros,
+    ) -> Option<(&'c Charge<'p>, Denial)> {
         let known = self.known.lock();
         charges.iter().find_map(|charge| {
             let denial = known.get(&charge.id)?;
@@ -63,22 +123,21 @@ impl Denials {
                 && denial.memo == charge.memo()
                 && charge.required() >= denial.cost
                 && charge.on_exceed.denies();
-            let store_now = now.moved(denial.ahead_us);
-            holds.then_some((charge, denial.reading, store_now))
+            holds.then_some((charge, *denial))
         })
     }
 
-    /// To be read before the store is asked.
+    /// The count of resets, to be read before the store is asked; see [`Denials::learn`].
     pub(super) fn epoch(&self) -> u64 {
         self.epoch.load(Ordering::Acquire)
     }
 
-    /// Remembers what the store denied when it was asked at `asked`, unless everything
-    /// was forgotten since `epoch`: such an answer may be older than a reset.
+    /// Remembers the denials in an answer that the store was asked for at `asked`, unless
+    /// something was forgotten since `epoch` was read: the answer may be older than a reset.
     pub(super) fn learn(
         &self,
         charges: &[Charge<'_>],
-        charged: &ChargeOutcome,
+        charged: &ChargeReadings,
         asked: Micros,
         epoch: u64,
     ) {
@@ -112,7 +171,34 @@ impl Denials {
         }
     }
 
-    /// Something is reserved of these limits, and may come back before their windows end.
+    /// Remembers the readings of a call of Envoy that was denied.
+    pub(super) fn learn_companions(&self, charges: &[Charge<'_>], charged: &ChargeReadings) {
+        let is_call = |charge: &Charge<'_>| charge.limit.scope == Scope::Descriptor;
+        if charged.admitted || charges.len() < 2 || !charges.first().is_some_and(is_call) {
+            return;
+        }
+        let waits = charged.readings.iter().filter_map(|one| one.retry_at);
+        let Some(until) = waits.max() else {
+            return;
+        };
+        let mut known = self.companions.lock();
+        // To forget is harmless: these readings deny nobody, and a descriptor without one is
+        // answered as not read.
+        if known.len() + charges.len() > COMPANIONS_MAX {
+            known.clear();
+        }
+        for (charge, reading) in charges.iter().zip(&charged.readings) {
+            let companion = Companion {
+                cost: charge.required(),
+                reading: *reading,
+                until,
+            };
+            known.insert(charge.memo(), companion);
+        }
+    }
+
+    /// Shortens the memory of denials of these limits, since something is reserved of them that
+    /// may come back before their windows end.
     pub(super) fn note_reserved(&self, charges: &[Charge<'_>]) {
         let mut reserved = self.reserved.lock();
         reserved.extend(charges.iter().map(|charge| charge.limit.digest));
@@ -132,8 +218,8 @@ impl Denials {
         self.known.lock().len()
     }
 
-    /// Forgets what is known of these buckets: something was given back to them. An
-    /// answer that is on its way may be older than that, so none is remembered.
+    /// Forgets the denials of these buckets, since something was given back to them. An answer
+    /// that is on its way may be older than that, so none is remembered.
     pub(super) fn forget<'a>(&self, buckets: impl IntoIterator<Item = &'a Digest>) {
         let mut known = self.known.lock();
         self.epoch.fetch_add(1, Ordering::AcqRel);
@@ -147,13 +233,14 @@ impl Denials {
         let mut known = self.known.lock();
         self.epoch.fetch_add(1, Ordering::AcqRel);
         known.clear();
+        self.companions.lock().clear();
         self.reserved.lock().clear();
         self.any.store(false, Ordering::Release);
     }
 }
 
 /// True if every node soon asks again about a denial of this bucket.
-pub(super) const fn is_reservable(charge: &Charge<'_>) -> bool {
+pub(in crate::engine) const fn is_reservable(charge: &Charge<'_>) -> bool {
     charge.limit.def.concurrency || charge.limit.def.unit.is_named()
 }
 
@@ -192,7 +279,7 @@ mod tests {
             reset_at: now.plus(60),
             retry_at: Some(now.plus(60)),
         };
-        let denied = ChargeOutcome {
+        let denied = ChargeReadings {
             now,
             admitted: false,
             readings: vec![reading; plan.charges.len()].into(),
@@ -206,5 +293,26 @@ mod tests {
         assert!(denials.find(&plan.charges, now).is_none());
         denials.learn(&plan.charges, &denied, now, denials.epoch());
         assert!(denials.find(&plan.charges, now).is_some());
+    }
+
+    #[test]
+    fn r_status_a_reading_answers_while_the_denial_holds_and_for_costs_it_speaks_of() {
+        let of = |remaining: u64, retry_at: Option<u64>| Companion {
+            cost: 3,
+            reading: Reading {
+                used: 0,
+                remaining,
+                reset_at: Micros(0),
+                retry_at: retry_at.map(Micros),
+            },
+            until: Micros(50),
+        };
+        let answers = |one: Companion, cost: u32, now: u64| one.answer(cost, Micros(now)).is_some();
+        assert!(answers(of(5, None), 5, 49));
+        assert!(!answers(of(5, None), 6, 49), "it may deny that");
+        assert!(!answers(of(5, None), 5, 50), "the denial is over");
+        assert!(answers(of(0, Some(40)), 3, 39));
+        assert!(!answers(of(0, Some(40)), 2, 39), "less may fit");
+        assert!(!answers(of(0, Some(40)), 3, 40), "it may fit by now");
     }
 }

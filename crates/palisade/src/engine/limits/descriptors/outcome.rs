@@ -1,4 +1,4 @@
-//! What the counters said to a call, and the decision that follows.
+//! The outcome of a call: the decision that follows from what the counters said.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -9,20 +9,20 @@ use palisade_core::limit::Reading;
 use palisade_core::plan::{Charge, OnExceed, Refusal};
 use palisade_core::policy::DescriptorPlan;
 use palisade_core::time::Micros;
-use palisade_store::ChargeOutcome;
 
+use super::super::super::counters::ChargeOutcome;
 use super::Call;
 
-/// What was found about one part of a plan: a reading for each charge, as far as known.
-pub(super) struct Part {
+/// Readings of one part of a plan: one for each charge, as far as it is known.
+pub(in crate::engine::limits) struct PartReadings {
     pub(super) readings: Vec<Option<Reading>>,
-    pub(super) admitted: bool,
+    pub(in crate::engine::limits) admitted: bool,
     now: Option<Micros>,
     rebuilt: u32,
 }
 
-impl Part {
-    pub(super) const fn empty() -> Self {
+impl PartReadings {
+    pub(in crate::engine::limits) const fn empty() -> Self {
         Self {
             readings: Vec::new(),
             admitted: true,
@@ -31,16 +31,7 @@ impl Part {
         }
     }
 
-    pub(super) fn all(charged: ChargeOutcome) -> Self {
-        Self {
-            readings: charged.readings.into_iter().map(Some).collect(),
-            admitted: charged.admitted,
-            now: Some(charged.now),
-            rebuilt: charged.rebuilt,
-        }
-    }
-
-    /// Adds what was found about the charges after these.
+    /// Adds the readings of the charges after these.
     pub(super) fn append(&mut self, next: Self) {
         self.readings.extend(next.readings);
         self.admitted &= next.admitted;
@@ -48,39 +39,20 @@ impl Part {
         self.rebuilt += next.rebuilt;
     }
 
-    /// What is known of charges, one of which denies.
-    pub(super) const fn remembered(readings: Vec<Option<Reading>>, now: Micros) -> Self {
+    /// The readings of these charges, of which not all may have been read, or in another order.
+    pub(in crate::engine::limits) fn of(
+        charges: &[Charge<'_>],
+        outcome: &ChargeOutcome<'_, '_>,
+    ) -> Self {
+        let charged = &outcome.charged;
+        let readings = match outcome.charges {
+            Cow::Borrowed(known) if known.len() == charges.len() => {
+                charged.readings.iter().copied().map(Some).collect()
+            }
+            _ => in_order(charges, &outcome.charges, &charged.readings),
+        };
         Self {
             readings,
-            admitted: false,
-            now: Some(now),
-            rebuilt: 0,
-        }
-    }
-
-    /// Readings of some of the charges, which deny.
-    pub(super) fn some(
-        charges: &[Charge<'_>],
-        known: &[Charge<'_>],
-        readings: &[Reading],
-        now: Micros,
-    ) -> Self {
-        Self {
-            readings: in_order(charges, known, readings),
-            admitted: false,
-            now: Some(now),
-            rebuilt: 0,
-        }
-    }
-
-    /// The same of counters that keep another order.
-    pub(super) fn sorted(
-        charges: &[Charge<'_>],
-        known: &[Charge<'_>],
-        charged: &ChargeOutcome,
-    ) -> Self {
-        Self {
-            readings: in_order(charges, known, &charged.readings),
             admitted: charged.admitted,
             now: Some(charged.now),
             rebuilt: charged.rebuilt,
@@ -88,7 +60,7 @@ impl Part {
     }
 
     /// Whether one of the charges is known to deny.
-    pub(super) fn is_over(&self, charges: &[Charge<'_>]) -> bool {
+    pub(in crate::engine::limits) fn is_over(&self, charges: &[Charge<'_>]) -> bool {
         let mut pairs = charges.iter().zip(&self.readings);
         pairs.any(|(charge, reading)| {
             charge.on_exceed.denies() && reading.is_some_and(|r| r.retry_at.is_some())
@@ -102,19 +74,21 @@ fn in_order(
     known: &[Charge<'_>],
     readings: &[Reading],
 ) -> Vec<Option<Reading>> {
+    let is_same =
+        |one: &Charge<'_>, other: &Charge<'_>| (one.id, one.cost) == (other.id, other.cost);
     let mut left: Vec<Option<_>> = known.iter().zip(readings).map(Some).collect();
     let next = |charge: &Charge<'_>| {
         let own = left
             .iter_mut()
-            .find(|one| one.is_some_and(|(known, _)| known.id == charge.id))?;
+            .find(|one| one.is_some_and(|(known, _)| is_same(known, charge)))?;
         own.take().map(|(_, reading)| *reading)
     };
     charges.iter().map(next).collect()
 }
 
-/// What a call was told, bucket by bucket, and the decision.
-pub(super) struct Counted {
-    pub(super) decision: Decision,
+/// The decision on a call, with the readings behind it.
+pub(in crate::engine::limits) struct CallOutcome {
+    pub(in crate::engine::limits) decision: Decision,
     pub(super) charges: Vec<Option<Reading>>,
     pub(super) looks: Vec<Option<Reading>>,
     pub(super) refunds: Vec<Option<Reading>>,
@@ -122,14 +96,14 @@ pub(super) struct Counted {
     pub(super) now: Micros,
     /// Every bucket that is counted is refused: the store was not asked (R-FAIL).
     pub(super) is_closed: bool,
-    /// What was to be given back has been.
+    /// Negative hits have been given back.
     pub(super) has_refunded: bool,
     pub(super) rebuilt: u32,
 }
 
-impl Counted {
+impl CallOutcome {
     /// A decision that no bucket was asked for.
-    pub(super) const fn without(decision: Decision) -> Self {
+    pub(in crate::engine::limits) const fn without(decision: Decision) -> Self {
         let now = decision.at;
         Self {
             decision,
@@ -143,8 +117,19 @@ impl Counted {
         }
     }
 
+    /// A refusal that closes every bucket (R-FAIL).
+    pub(in crate::engine::limits) const fn closed(decision: Decision) -> Self {
+        let mut outcome = Self::without(decision);
+        outcome.is_closed = true;
+        outcome
+    }
+
     /// The decision on a call whose parts were counted; `now` where no bucket was asked.
-    pub(super) fn of(call: Call<'_>, now: impl FnOnce() -> Micros, parts: [Part; 3]) -> Self {
+    pub(in crate::engine::limits) fn new(
+        call: Call<'_>,
+        now: impl FnOnce() -> Micros,
+        parts: [PartReadings; 3],
+    ) -> Self {
         let judging = parts.iter().find_map(|part| part.now);
         let now = judging.unwrap_or_else(now);
         let rebuilt = parts.iter().map(|part| part.rebuilt).sum();

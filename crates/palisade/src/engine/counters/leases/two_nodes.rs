@@ -23,7 +23,7 @@ const HELD_MAX: usize = 3;
 /// The instant at which every step is judged: only ages differ.
 const NOW: Micros = Micros(1_000 * SECOND);
 
-/// How returns are credited.
+/// The rule by which returns are credited.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Returns {
     /// As long as the bucket counts what was taken.

@@ -8,19 +8,19 @@
 
 use palisade_core::limit::Reading;
 use palisade_core::plan::Charge;
-use palisade_store::{Answer, ChargeOutcome, ResetDone, Store, Take, TakenCharge};
+use palisade_store::{Answer, ChargeReadings, ResetDone, Store, Take, TakenCharge};
 
 /// Evaluates the buckets of a decision under every name they have.
 pub(in crate::engine) fn charge<'a>(
     store: &'a dyn Store,
     charges: &'a [Charge<'a>],
     take: Take,
-) -> Answer<'a, ChargeOutcome> {
-    match Doubled::of(store, charges) {
+) -> Answer<'a, ChargeReadings> {
+    match BothNames::of(store, charges) {
         None => store.charge(charges, take),
-        Some(doubled) => Answer::later(async move {
-            let charged = store.charge(&doubled.charges, take).await?;
-            Ok(doubled.merged(charged))
+        Some(both) => Answer::later(async move {
+            let charged = store.charge(&both.charges, take).await?;
+            Ok(both.merged(charged))
         }),
     }
 }
@@ -30,7 +30,7 @@ pub(super) fn charge_each<'a>(
     store: &'a dyn Store,
     charges: &'a [Charge<'a>],
     take: Take,
-) -> Answer<'a, Vec<ChargeOutcome>> {
+) -> Answer<'a, Vec<ChargeReadings>> {
     if !is_rotating(charges) {
         return store.charge_each(charges, take);
     }
@@ -47,21 +47,21 @@ pub(super) fn charge_each<'a>(
 pub(super) fn give_back<'a>(
     store: &'a dyn Store,
     taken: &'a [TakenCharge<'a>],
-) -> Answer<'a, ChargeOutcome> {
+) -> Answer<'a, ChargeReadings> {
     if taken.iter().all(|taken| taken.charge.previous.is_none()) {
         return store.give_back(taken);
     }
     let charges: Vec<Charge<'_>> = taken.iter().map(|taken| taken.charge.clone()).collect();
-    let Some(doubled) = Doubled::of(store, &charges) else {
+    let Some(both) = BothNames::of(store, &charges) else {
         return store.give_back(taken);
     };
-    let positions = (0..taken.len()).chain(doubled.twins.iter().copied());
+    let positions = (0..taken.len()).chain(both.twins.iter().copied());
     let instants = positions.filter_map(|position| Some(taken.get(position)?.at));
-    let all = doubled.charges.iter().cloned().zip(instants);
+    let all = both.charges.iter().cloned().zip(instants);
     let all: Vec<TakenCharge<'_>> = all.map(|(charge, at)| TakenCharge { charge, at }).collect();
     Answer::later(async move {
         let charged = store.give_back(&all).await?;
-        Ok(doubled.merged(charged))
+        Ok(both.merged(charged))
     })
 }
 
@@ -69,12 +69,12 @@ pub(super) fn give_back<'a>(
 pub(super) fn refund<'a>(
     store: &'a dyn Store,
     charges: &'a [Charge<'a>],
-) -> Answer<'a, ChargeOutcome> {
-    match Doubled::of(store, charges) {
+) -> Answer<'a, ChargeReadings> {
+    match BothNames::of(store, charges) {
         None => store.refund(charges),
-        Some(doubled) => Answer::later(async move {
-            let charged = store.refund(&doubled.charges).await?;
-            Ok(doubled.merged(charged))
+        Some(both) => Answer::later(async move {
+            let charged = store.refund(&both.charges).await?;
+            Ok(both.merged(charged))
         }),
     }
 }
@@ -84,13 +84,13 @@ pub(in crate::engine) fn reset<'a>(
     store: &'a dyn Store,
     charges: &'a [Charge<'a>],
 ) -> Answer<'a, ResetDone> {
-    let Some(doubled) = Doubled::of(store, charges) else {
+    let Some(both) = BothNames::of(store, charges) else {
         return store.reset(charges);
     };
     Answer::later(async move {
-        let mut reset = store.reset(&doubled.charges).await?;
+        let mut reset = store.reset(&both.charges).await?;
         let twins = reset.done.split_off(charges.len().min(reset.done.len()));
-        for (position, is_done) in doubled.twins.iter().zip(twins) {
+        for (position, is_done) in both.twins.iter().zip(twins) {
             if let Some(done) = reset.done.get_mut(*position) {
                 *done &= is_done;
             }
@@ -103,14 +103,14 @@ fn is_rotating(charges: &[Charge<'_>]) -> bool {
     charges.iter().any(|charge| charge.previous.is_some())
 }
 
-/// The charges of a decision, and after them those under previous names.
-struct Doubled<'p> {
+/// The charges of a decision, followed by those under previous names.
+struct BothNames<'p> {
     charges: Vec<Charge<'p>>,
     /// For each of the latter the position of the charge it belongs to.
     twins: Vec<usize>,
 }
 
-impl<'p> Doubled<'p> {
+impl<'p> BothNames<'p> {
     /// `None` if no bucket has a second name.
     fn of(store: &dyn Store, charges: &[Charge<'p>]) -> Option<Self> {
         if !is_rotating(charges) {
@@ -128,7 +128,7 @@ impl<'p> Doubled<'p> {
     }
 
     /// One reading for each charge: of its two names the one that leaves less.
-    fn merged(&self, mut charged: ChargeOutcome) -> ChargeOutcome {
+    fn merged(&self, mut charged: ChargeReadings) -> ChargeReadings {
         let count = self.charges.len() - self.twins.len();
         let count = count.min(charged.readings.len());
         let twins: Vec<Reading> = charged.readings.drain(count..).collect();
