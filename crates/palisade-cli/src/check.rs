@@ -10,12 +10,12 @@ use palisade::store::Store;
 use palisade_core::policy::Limit;
 use palisade_core::time::{Clock, Micros};
 use palisade_policy::{ConfigError, Env, Overrides, Place, Severity};
-use palisade_server::config::examined::Examined;
+use palisade_server::config::examined::Examination;
 use palisade_server::config::ready::Ready;
 use palisade_server::config::{self, Config, Draft};
-use palisade_server::failure::{Ending, Failure};
+use palisade_server::failure::{CommandStatus, Failure};
 use palisade_server::output;
-use palisade_server::store::Opening;
+use palisade_server::store::PreparedStore;
 use palisade_server::store::risks::{self, StoreRisk};
 use serde_json::{Value, json};
 
@@ -49,8 +49,8 @@ pub(crate) struct Check {
 }
 
 /// Results of the check.
-struct Checked {
-    examined: Examined,
+struct CheckResults {
+    examined: Examination,
     /// Services that did not answer.
     unavailable: Vec<Failure>,
     /// Risks in the store's own settings.
@@ -58,7 +58,7 @@ struct Checked {
 }
 
 impl Check {
-    pub(crate) fn run(self) -> Result<Ending, Failure> {
+    pub(crate) fn run(self) -> Result<CommandStatus, Failure> {
         let env = Env::from_process();
         let before = self.against.as_deref().map(|path| load(path, &env));
         let before = before.transpose()?;
@@ -72,14 +72,14 @@ impl Check {
             self.print(&checked, errors, warnings);
         }
         Ok(match (is_refused, checked.unavailable.is_empty()) {
-            (true, _) => Ending::Negative,
-            (false, false) => Ending::Unavailable,
-            (false, true) => Ending::Done,
+            (true, _) => CommandStatus::Negative,
+            (false, false) => CommandStatus::Unavailable,
+            (false, true) => CommandStatus::Done,
         })
     }
 
-    async fn check(&self, env: &Env, before: Option<&Config>) -> Checked {
-        let mut examined = Examined::of(Some(&self.file), env, &Overrides::default()).await;
+    async fn check(&self, env: &Env, before: Option<&Config>) -> CheckResults {
+        let mut examined = Examination::of(Some(&self.file), env, &Overrides::default()).await;
         if let Some((config, before)) = examined.config().zip(before) {
             let forgotten = forgotten(config, before);
             examined.found.extend(forgotten);
@@ -90,14 +90,14 @@ impl Check {
             Some((ready, draft)) => connect(ready, draft).await,
             None => Default::default(),
         };
-        Checked {
+        CheckResults {
             examined,
             unavailable,
             risks,
         }
     }
 
-    fn print(&self, checked: &Checked, errors: usize, warnings: usize) {
+    fn print(&self, checked: &CheckResults, errors: usize, warnings: usize) {
         let text = Report::new().text(&checked.examined.found);
         if !text.is_empty() {
             output::error_line(text.trim_end());
@@ -140,7 +140,7 @@ impl Check {
         }
     }
 
-    fn as_json(&self, checked: &Checked, is_refused: bool) -> Value {
+    fn as_json(&self, checked: &CheckResults, is_refused: bool) -> Value {
         let found = &checked.examined.found;
         let (errors, warnings): (Vec<_>, Vec<_>) = found
             .iter()
@@ -169,7 +169,7 @@ impl Check {
     }
 }
 
-impl Checked {
+impl CheckResults {
     fn count(&self, severity: Severity) -> usize {
         let same = |error: &&ConfigError| error.severity == severity;
         self.examined.found.iter().filter(same).count()
@@ -235,8 +235,11 @@ async fn connect(ready: Ready, draft: &Draft) -> (Vec<Failure>, Vec<StoreRisk>) 
 }
 
 /// Probes a store. The embedded one belongs to the running service, and is left alone.
-async fn reach(store: Opening) -> Result<Vec<StoreRisk>, Failure> {
-    if matches!(store, Opening::Memory(_) | Opening::Embedded(..)) {
+async fn reach(store: PreparedStore) -> Result<Vec<StoreRisk>, Failure> {
+    if matches!(
+        store,
+        PreparedStore::Memory(_) | PreparedStore::Embedded(..)
+    ) {
         return Ok(Vec::new());
     }
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());

@@ -3,7 +3,7 @@
 use clap::{Args, CommandFactory};
 use clap_complete::Shell;
 
-use palisade_server::failure::Ending;
+use palisade_server::failure::CommandStatus;
 use palisade_server::output;
 
 /// Prints a completion script for a shell.
@@ -15,7 +15,7 @@ pub(crate) struct Completions {
 }
 
 impl Completions {
-    pub(crate) fn run(self) -> Ending {
+    pub(crate) fn run(self) -> CommandStatus {
         let mut script = Vec::new();
         clap_complete::generate(
             self.shell,
@@ -24,6 +24,6 @@ impl Completions {
             &mut script,
         );
         output::print(&String::from_utf8_lossy(&script));
-        Ending::Done
+        CommandStatus::Done
     }
 }

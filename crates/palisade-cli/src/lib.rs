@@ -26,7 +26,7 @@ mod test;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use palisade_server::failure::{Ending, Failure};
+use palisade_server::failure::{CommandStatus, Failure};
 use palisade_server::output;
 
 /// The version, and the optional features of this build.
@@ -101,7 +101,7 @@ pub fn main() -> ExitCode {
 }
 
 /// Runs the command of the command line.
-fn run(cli: Cli) -> Result<Ending, Failure> {
+fn run(cli: Cli) -> Result<CommandStatus, Failure> {
     match cli.command {
         Command::Serve(command) => command.run(),
         Command::Init(command) => command.run(),

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, CommandFactory};
 
-use palisade_server::failure::{Ending, Failure};
+use palisade_server::failure::{CommandStatus, Failure};
 
 /// Writes a manual page for each command into a directory.
 #[derive(Debug, Args)]
@@ -16,13 +16,13 @@ pub(crate) struct Man {
 }
 
 impl Man {
-    pub(crate) fn run(self) -> Result<Ending, Failure> {
+    pub(crate) fn run(self) -> Result<CommandStatus, Failure> {
         clap_mangen::generate_to(super::Cli::command(), &self.into).map_err(|error| {
             Failure::usage(
                 format!("`{}` cannot be written: {error}", self.into.display()),
                 "name a directory that this user can write",
             )
         })?;
-        Ok(Ending::Done)
+        Ok(CommandStatus::Done)
     }
 }

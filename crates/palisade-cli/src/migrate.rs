@@ -7,7 +7,7 @@ use clap::Args;
 use palisade::store::postgres::{PostgresConfig, SCHEMA_VERSION, migrate};
 use palisade_policy::{Env, Overrides, SourceUrl};
 use palisade_server::config::{self, Config, PostgresUrl, StoreUrl};
-use palisade_server::failure::{Ending, Failure};
+use palisade_server::failure::{CommandStatus, Failure};
 use palisade_server::{output, store};
 use serde_json::json;
 
@@ -29,7 +29,7 @@ pub(crate) struct Migrate {
 }
 
 impl Migrate {
-    pub(crate) fn run(self) -> Result<Ending, Failure> {
+    pub(crate) fn run(self) -> Result<CommandStatus, Failure> {
         let flags = Overrides::default().with("--store", "store.url", self.store);
         let config = config::load(self.config.as_deref(), &Env::from_process(), &flags)?;
         let databases = databases(&config)?;
@@ -53,7 +53,7 @@ impl Migrate {
         } else {
             output::line(&format!("schema brought to version {SCHEMA_VERSION}"));
         }
-        Ok(Ending::Done)
+        Ok(CommandStatus::Done)
     }
 }
 

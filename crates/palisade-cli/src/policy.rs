@@ -11,7 +11,7 @@ use palisade_core::policy::{Host, Limit, PolicySet, TenantPolicy};
 use palisade_policy::document::Figure;
 use palisade_policy::{Env, Place};
 use palisade_server::config::{self, Config, words};
-use palisade_server::failure::{Ending, Failure};
+use palisade_server::failure::{CommandStatus, Failure};
 use palisade_server::output;
 use palisade_server::serve::Elsewhere;
 use serde_json::{Value, json};
@@ -52,14 +52,14 @@ pub(crate) struct Policy {
 }
 
 /// A policy to show.
-struct Shown {
+struct PolicyView {
     config: Config,
     figures: Vec<Figure>,
     tenant: Option<Arc<TenantPolicy>>,
 }
 
 impl Policy {
-    pub(crate) fn run(self) -> Result<Ending, Failure> {
+    pub(crate) fn run(self) -> Result<CommandStatus, Failure> {
         let env = Env::from_process();
         let read = |path| Target::read(&self.method, self.host.as_deref(), path);
         let target = self.path.as_deref().map(read).transpose()?;
@@ -69,7 +69,7 @@ impl Policy {
             Some(org) => offline::runtime()?.block_on(tenant(&config, org))?,
             None => None,
         };
-        let shown = Shown {
+        let shown = PolicyView {
             config,
             figures,
             tenant,
@@ -80,7 +80,7 @@ impl Policy {
             (Some(target), false) => output::print(&shown.request(target)?),
             (Some(target), true) => output::json(&shown.request_as_json(target)?),
         }
-        Ok(Ending::Done)
+        Ok(CommandStatus::Done)
     }
 }
 
@@ -119,7 +119,7 @@ async fn tenant(config: &Config, org: &str) -> Result<Option<Arc<TenantPolicy>>,
     }
 }
 
-impl Shown {
+impl PolicyView {
     fn policy(&self) -> &PolicySet {
         self.config.policy()
     }
@@ -234,7 +234,7 @@ impl Shown {
         })
     }
 
-    fn met(&self, target: &Target<'_>) -> Result<Met<'_>, Failure> {
+    fn met(&self, target: &Target<'_>) -> Result<MatchedRules<'_>, Failure> {
         let policy = self.policy();
         let slash = policy.settings.encoded_slash;
         let normal = normalise(target.path.as_bytes(), slash).map_err(|error| {
@@ -257,7 +257,7 @@ impl Shown {
                 && of(&limit.def.classes, &class)
                 && of(&limit.def.operations, &operation)
         });
-        Ok(Met {
+        Ok(MatchedRules {
             limits: limits.collect(),
             pattern: route.pattern.map(ToOwned::to_owned),
             scope: route.scope.map(ToOwned::to_owned),
@@ -344,7 +344,7 @@ impl Shown {
 }
 
 /// The route, limits and cost that apply to a request.
-struct Met<'a> {
+struct MatchedRules<'a> {
     method: String,
     path: String,
     pattern: Option<String>,

@@ -4,7 +4,7 @@ use std::io::Read;
 
 use clap::{Args, Subcommand};
 use palisade_core::policy::hash_api_key;
-use palisade_server::failure::{Ending, Failure};
+use palisade_server::failure::{CommandStatus, Failure};
 use palisade_server::output;
 use serde_json::json;
 
@@ -46,7 +46,7 @@ struct Hash {
 const KEY_BYTES_MAX: u64 = 4096;
 
 impl Quota {
-    pub(crate) fn run(self) -> Result<Ending, Failure> {
+    pub(crate) fn run(self) -> Result<CommandStatus, Failure> {
         match self.command {
             Command::Create(command) => command.run(),
             Command::Rotate(command) => command.run(),
@@ -62,14 +62,14 @@ impl Quota {
 }
 
 impl Hash {
-    fn run(self) -> Result<Ending, Failure> {
+    fn run(self) -> Result<CommandStatus, Failure> {
         let hash = hash_api_key(&read_key()?);
         if self.json {
             output::json(&json!({ "hash": hash }));
         } else {
             output::line(&hash);
         }
-        Ok(Ending::Done)
+        Ok(CommandStatus::Done)
     }
 }
 

@@ -7,7 +7,7 @@ use clap::Args;
 use palisade_policy::{Env, Overrides};
 
 use palisade_server::config::{self, ConfigFile, ConfigLoader};
-use palisade_server::failure::{Ending, Failure};
+use palisade_server::failure::{CommandStatus, Failure};
 use palisade_server::serve::Plan;
 
 /// Runs the service: decisions over HTTP, and over gRPC for Envoy.
@@ -52,7 +52,7 @@ pub(super) struct Flags {
 }
 
 impl Serve {
-    pub(crate) fn run(self) -> Result<Ending, Failure> {
+    pub(crate) fn run(self) -> Result<CommandStatus, Failure> {
         let flags = self.flags.overrides();
         palisade_server::serve::run(&plan(self.config.as_deref(), &flags)?)
     }

@@ -8,7 +8,7 @@ use clap::Args;
 use palisade::cases::{Mismatch, Replayer, parse_event_of};
 use palisade_policy::{Env, Overrides};
 use palisade_server::config::{self, Config};
-use palisade_server::failure::{Ending, Failure};
+use palisade_server::failure::{CommandStatus, Failure};
 use palisade_server::output;
 use serde_json::{Value, json};
 
@@ -47,7 +47,7 @@ struct CaseFailure {
 }
 
 impl Test {
-    pub(crate) fn run(self) -> Result<Ending, Failure> {
+    pub(crate) fn run(self) -> Result<CommandStatus, Failure> {
         let config = config::load(
             self.config.as_deref(),
             &Env::from_process(),
@@ -66,8 +66,8 @@ impl Test {
             output::print(&total.as_text(self.files.len()));
         }
         Ok(match total.failures.is_empty() {
-            true => Ending::Done,
-            false => Ending::Negative,
+            true => CommandStatus::Done,
+            false => CommandStatus::Negative,
         })
     }
 }

@@ -15,7 +15,7 @@ use crate::time::{Micros, SECOND, retry_after_seconds};
 
 /// Charges with the readings that the store returned for them.
 #[derive(Clone, Copy, Debug)]
-pub struct Judged<'a> {
+pub struct JudgedCharges<'a> {
     /// The charges.
     pub charges: &'a [Charge<'a>],
     /// One reading for each charge, in order.
@@ -29,7 +29,7 @@ const FEW: usize = 8;
 
 /// The decision on a request whose buckets were read.
 #[must_use]
-pub fn decide(quota: Option<QuotaPlan>, class: &Arc<str>, judged: Judged<'_>) -> Decision {
+pub fn decide(quota: Option<QuotaPlan>, class: &Arc<str>, judged: JudgedCharges<'_>) -> Decision {
     let mut decision = Decision::allow(judged.now);
     fill(&mut decision, quota, class, judged);
     decision
@@ -41,7 +41,7 @@ pub fn decide(quota: Option<QuotaPlan>, class: &Arc<str>, judged: Judged<'_>) ->
 pub fn decide_boxed(
     quota: Option<QuotaPlan>,
     class: &Arc<str>,
-    judged: Judged<'_>,
+    judged: JudgedCharges<'_>,
 ) -> Box<Decision> {
     let mut decision = Box::write(Box::new_uninit(), Decision::allow(judged.now));
     fill(&mut decision, quota, class, judged);
@@ -49,14 +49,25 @@ pub fn decide_boxed(
 }
 
 /// Turns an allowing decision into the one that the readings demand.
-fn fill(decision: &mut Decision, quota: Option<QuotaPlan>, class: &Arc<str>, judged: Judged<'_>) {
+fn fill(
+    decision: &mut Decision,
+    quota: Option<QuotaPlan>,
+    class: &Arc<str>,
+    judged: JudgedCharges<'_>,
+) {
     // Most requests have one bucket: no array to fill, nothing to sort.
     if let ([charge], [reading]) = (judged.charges, judged.readings) {
-        return tell(decision, &[Found { charge, reading }], quota, class, judged);
+        return tell(
+            decision,
+            &[JudgedCharge { charge, reading }],
+            quota,
+            class,
+            judged,
+        );
     }
     let each = judged.charges.iter().zip(judged.readings);
-    let each = each.map(|(charge, reading)| Found { charge, reading });
-    let mut few = ArrayVec::<Found<'_>, FEW>::new();
+    let each = each.map(|(charge, reading)| JudgedCharge { charge, reading });
+    let mut few = ArrayVec::<JudgedCharge<'_>, FEW>::new();
     let mut many = Vec::new();
     let found = if judged.charges.len() <= FEW {
         few.extend(each);
@@ -66,7 +77,7 @@ fn fill(decision: &mut Decision, quota: Option<QuotaPlan>, class: &Arc<str>, jud
         many.as_mut_slice()
     };
     // Stable: equal buckets stay in the order of the layers.
-    found.sort_by(Found::order);
+    found.sort_by(JudgedCharge::order);
     tell(decision, found, quota, class, judged);
 }
 
@@ -74,10 +85,10 @@ fn fill(decision: &mut Decision, quota: Option<QuotaPlan>, class: &Arc<str>, jud
 #[inline]
 fn tell(
     decision: &mut Decision,
-    found: &[Found<'_>],
+    found: &[JudgedCharge<'_>],
     quota: Option<QuotaPlan>,
     class: &Arc<str>,
-    judged: Judged<'_>,
+    judged: JudgedCharges<'_>,
 ) {
     if let Some(first) = found.first().filter(|first| first.denies()) {
         *decision = first.refuse(judged.now);
@@ -144,7 +155,7 @@ const fn error_of(scope: Scope) -> ErrorCode {
     }
 }
 
-fn quota_reading(quota: QuotaPlan, judged: Judged<'_>) -> Option<QuotaReading> {
+fn quota_reading(quota: QuotaPlan, judged: JudgedCharges<'_>) -> Option<QuotaReading> {
     let reading = judged.readings.get(quota.charge)?;
     let charge = judged.charges.get(quota.charge)?;
     Some(QuotaReading {
@@ -154,12 +165,12 @@ fn quota_reading(quota: QuotaPlan, judged: Judged<'_>) -> Option<QuotaReading> {
     })
 }
 
-struct Found<'a> {
+struct JudgedCharge<'a> {
     charge: &'a Charge<'a>,
     reading: &'a Reading,
 }
 
-impl Found<'_> {
+impl JudgedCharge<'_> {
     fn denies(&self) -> bool {
         self.reading.retry_at.is_some() && self.charge.on_exceed.denies()
     }

@@ -109,7 +109,7 @@ pub type Header = (&'static str, String);
 /// The headers of an answer, in the order of [`each_header`].
 #[must_use]
 pub fn headers(decision: &Decision, families: HeaderFamilies) -> Vec<Header> {
-    let mut listed = Listed {
+    let mut listed = HeaderList {
         headers: Vec::with_capacity(8),
         text: String::new(),
     };
@@ -129,13 +129,13 @@ pub trait TakeHeaders {
     }
 }
 
-struct Listed {
+struct HeaderList {
     headers: Vec<Header>,
     /// Buffer of the last value: it grows once, and each copy is only as long as its text.
     text: String,
 }
 
-impl TakeHeaders for Listed {
+impl TakeHeaders for HeaderList {
     fn take(&mut self, field: Field, write: impl FnOnce(&mut String)) {
         self.text.clear();
         write(&mut self.text);

@@ -239,14 +239,14 @@ pub enum Domain {
 
 /// A digest under the current secret and, while a rotation lasts, the previous one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rotating {
+pub struct DigestPair {
     /// Digest under the current secret; this form is written.
     pub current: Digest,
     /// Digest under the previous secret; a read may still find this form.
     pub previous: Option<Digest>,
 }
 
-impl Rotating {
+impl DigestPair {
     /// True if `stored` is this identifier under either secret.
     #[must_use]
     pub fn matches(&self, stored: Digest) -> bool {
@@ -347,8 +347,8 @@ impl Keyring {
 
     /// The HMAC digest of `parts` in `domain`, under each secret.
     #[must_use]
-    pub fn hmac(&self, domain: Domain, parts: &[&[u8]]) -> Rotating {
-        Rotating {
+    pub fn hmac(&self, domain: Domain, parts: &[&[u8]]) -> DigestPair {
+        DigestPair {
             current: self.current.hmac(domain, parts),
             previous: self
                 .previous
@@ -360,7 +360,7 @@ impl Keyring {
     /// Fingerprints that tell secrets apart without disclosing them, the current one first. They
     /// serve to compare secrets: digests made under one secret are of no use under another.
     #[must_use]
-    pub fn fingerprints(&self) -> Rotating {
+    pub fn fingerprints(&self) -> DigestPair {
         self.hmac(Domain::Secret, &[])
     }
 

@@ -156,7 +156,7 @@ pub struct Lockout {
 
 /// The lockout's verdict on one attempt.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Verdict {
+pub struct LockoutVerdict {
     /// Denials of the attempt.
     pub candidates: Vec<Candidate>,
     /// Progressive delay.
@@ -232,11 +232,11 @@ impl Lockout {
 
     /// The verdict on an attempt that something else refuses; nothing changes.
     #[must_use]
-    pub fn look(&self, policy: &LockoutPolicy, now: Micros) -> Verdict {
-        Verdict {
+    pub fn look(&self, policy: &LockoutPolicy, now: Micros) -> LockoutVerdict {
+        LockoutVerdict {
             candidates: self.denials(policy, now),
             challenge: self.challenge(policy, now),
-            ..Verdict::default()
+            ..LockoutVerdict::default()
         }
     }
 
@@ -247,8 +247,8 @@ impl Lockout {
         attempt: Attempt,
         challenge_passed: bool,
         now: Micros,
-    ) -> Verdict {
-        let mut verdict = Verdict::default();
+    ) -> LockoutVerdict {
+        let mut verdict = LockoutVerdict::default();
         if challenge_passed && self.challenged.take().is_some() {
             verdict.changed = true;
         }
@@ -272,7 +272,7 @@ impl Lockout {
         verdict
     }
 
-    fn fail(&mut self, policy: &LockoutPolicy, verdict: &mut Verdict, now: Micros) {
+    fn fail(&mut self, policy: &LockoutPolicy, verdict: &mut LockoutVerdict, now: Micros) {
         verdict.changed = true;
         self.failed = now;
         self.streak = self.streak.saturating_add(1);

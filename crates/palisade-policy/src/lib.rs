@@ -21,5 +21,5 @@ pub use policy::spend::{
     ErrorShape, Output, PRICE_UNIT, Price, Prices, Spend, SpendRoute, Spends, UsedSource,
 };
 pub use policy::values::{AgentFragment, OneOrMany, Rate, SourceUrl, Url, WebUrl};
-pub use policy::{FileSource, Loader, PolicyLoader, PolicySource, Reload, SourceStatus, Watching};
+pub use policy::{FileSource, FileWatch, Loader, PolicyLoader, PolicySource, Reload, SourceStatus};
 pub use tenants::FileTenants;

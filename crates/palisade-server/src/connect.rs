@@ -12,7 +12,7 @@ use crate::failure::Failure;
 
 /// A file of certificates or keys, with the name that the user knows it by.
 #[derive(Clone, Copy)]
-pub struct Named<'a> {
+pub struct NamedFile<'a> {
     /// The flag or configuration key that names the file.
     pub name: &'a str,
     /// The path of the file.
@@ -22,8 +22,8 @@ pub struct Named<'a> {
 /// Builds a client that trusts the given authority, or else the system's, and presents the given
 /// certificate, if there is one.
 pub fn client(
-    authority: Option<Named<'_>>,
-    pair: Option<(Named<'_>, Named<'_>)>,
+    authority: Option<NamedFile<'_>>,
+    pair: Option<(NamedFile<'_>, NamedFile<'_>)>,
 ) -> Result<ClientConfig, Failure> {
     let roots = match authority {
         Some(file) => roots_of(file)?,
@@ -40,7 +40,7 @@ pub fn client(
         .map_err(|_| refused(cert, "and its key do not belong together"))
 }
 
-fn roots_of(file: Named<'_>) -> Result<RootCertStore, Failure> {
+fn roots_of(file: NamedFile<'_>) -> Result<RootCertStore, Failure> {
     let mut roots = RootCertStore::empty();
     for certificate in certificates(file)? {
         roots
@@ -57,7 +57,7 @@ fn system_roots() -> RootCertStore {
     roots
 }
 
-fn certificates(file: Named<'_>) -> Result<Vec<CertificateDer<'static>>, Failure> {
+fn certificates(file: NamedFile<'_>) -> Result<Vec<CertificateDer<'static>>, Failure> {
     let read = CertificateDer::pem_file_iter(file.path).and_then(Iterator::collect);
     match read {
         Ok(all) if !Vec::is_empty(&all) => Ok(all),
@@ -68,7 +68,7 @@ fn certificates(file: Named<'_>) -> Result<Vec<CertificateDer<'static>>, Failure
     }
 }
 
-fn refused(file: Named<'_>, problem: &str) -> Failure {
+fn refused(file: NamedFile<'_>, problem: &str) -> Failure {
     Failure::usage(
         format!("`{}` {problem}", file.name),
         "give PEM files; docs/tls.md makes some to try",

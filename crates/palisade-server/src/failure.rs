@@ -7,7 +7,7 @@ use palisade_policy::{ConfigError, ConfigErrors, Place};
 
 /// Result of a command that did its work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ending {
+pub enum CommandStatus {
     /// The command did what was asked.
     Done,
     /// The command did its work, and the answer is no.
@@ -16,12 +16,12 @@ pub enum Ending {
     Unavailable,
 }
 
-impl From<Ending> for ExitCode {
-    fn from(ending: Ending) -> Self {
+impl From<CommandStatus> for ExitCode {
+    fn from(ending: CommandStatus) -> Self {
         match ending {
-            Ending::Done => Self::SUCCESS,
-            Ending::Negative => Self::from(1),
-            Ending::Unavailable => Self::from(3),
+            CommandStatus::Done => Self::SUCCESS,
+            CommandStatus::Negative => Self::from(1),
+            CommandStatus::Unavailable => Self::from(3),
         }
     }
 }

@@ -14,11 +14,11 @@ use palisade_core::time::Clock;
 use crate::config;
 use crate::failure::Failure;
 
-pub use palisade::setup::Opening;
+pub use palisade::setup::PreparedStore;
 
 /// The configured store, not opened yet. Needs a Tokio runtime.
-pub fn opening(config: &config::Store) -> Result<Opening, Failure> {
-    Ok(Opening::of(&settings(config)?)?)
+pub fn opening(config: &config::Store) -> Result<PreparedStore, Failure> {
+    Ok(PreparedStore::of(&settings(config)?)?)
 }
 
 /// Opens the configured store.

@@ -3,7 +3,7 @@
 use futures_util::future::join_all;
 use palisade_core::plan::Charge;
 
-use crate::{Answer, Buckets, Charged, Take};
+use crate::{Answer, Buckets, ChargeReadings, Take};
 
 /// [`Buckets::charge_each`] for a store that has no better way: each decision is a call of its
 /// own. The calls run at once as long as no two have the same bucket; a decision on the bucket of
@@ -12,7 +12,7 @@ pub fn in_rounds<'a, B: Buckets + ?Sized>(
     store: &'a B,
     charges: &'a [Charge<'a>],
     take: Take,
-) -> Answer<'a, Vec<Charged>> {
+) -> Answer<'a, Vec<ChargeReadings>> {
     Answer::later(async move {
         let mut charged = Vec::with_capacity(charges.len());
         let mut rest = charges;

@@ -5,8 +5,8 @@ use palisade_core::record::{RecordKey, RecordKind, RecordWrite};
 use palisade_core::time::Micros;
 
 use crate::{
-    Answer, Buckets, Charged, Commit, Entries, Entry, Loaded, RecordPage, Records, Registries,
-    Registry, ResetDone, Store, StoreStats, Take, Taken, Vitals,
+    Answer, Buckets, ChargeReadings, Commit, Entries, Entry, LoadedRecords, RecordPage, Records,
+    Registries, Registry, ResetDone, Store, StoreStats, Take, TakenCharge, Vitals,
 };
 
 /// A store that passes every call on to another one, and may fail or delay it. Every interceptor
@@ -54,7 +54,7 @@ pub enum Call<'a> {
     /// [`Buckets::charge`] or [`Buckets::charge_each`].
     Charge(&'a [Charge<'a>], Take),
     /// [`Buckets::give_back`].
-    GiveBack(&'a [Taken<'a>]),
+    GiveBack(&'a [TakenCharge<'a>]),
     /// [`Buckets::refund`].
     Refund(&'a [Charge<'a>]),
     /// [`Buckets::reset`].
@@ -88,7 +88,7 @@ fn after<'a, T: Send + Unpin>(
 }
 
 impl<I: Interceptor> Buckets for I {
-    fn charge<'a>(&'a self, charges: &'a [Charge<'a>], take: Take) -> Answer<'a, Charged> {
+    fn charge<'a>(&'a self, charges: &'a [Charge<'a>], take: Take) -> Answer<'a, ChargeReadings> {
         let before = self.before(Call::Charge(charges, take));
         after(before, move || self.inner().charge(charges, take))
     }
@@ -97,17 +97,17 @@ impl<I: Interceptor> Buckets for I {
         &'a self,
         charges: &'a [Charge<'a>],
         take: Take,
-    ) -> Answer<'a, Vec<Charged>> {
+    ) -> Answer<'a, Vec<ChargeReadings>> {
         let before = self.before(Call::Charge(charges, take));
         after(before, move || self.inner().charge_each(charges, take))
     }
 
-    fn give_back<'a>(&'a self, taken: &'a [Taken<'a>]) -> Answer<'a, Charged> {
+    fn give_back<'a>(&'a self, taken: &'a [TakenCharge<'a>]) -> Answer<'a, ChargeReadings> {
         let before = self.before(Call::GiveBack(taken));
         after(before, move || self.inner().give_back(taken))
     }
 
-    fn refund<'a>(&'a self, charges: &'a [Charge<'a>]) -> Answer<'a, Charged> {
+    fn refund<'a>(&'a self, charges: &'a [Charge<'a>]) -> Answer<'a, ChargeReadings> {
         let before = self.before(Call::Refund(charges));
         after(before, move || self.inner().refund(charges))
     }
@@ -119,7 +119,7 @@ impl<I: Interceptor> Buckets for I {
 }
 
 impl<I: Interceptor> Records for I {
-    fn load<'a>(&'a self, keys: &'a [RecordKey]) -> Answer<'a, Loaded> {
+    fn load<'a>(&'a self, keys: &'a [RecordKey]) -> Answer<'a, LoadedRecords> {
         after(self.before(Call::Load(keys)), move || {
             self.inner().load(keys)
         })

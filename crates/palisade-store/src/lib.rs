@@ -80,7 +80,7 @@ pub type BucketReadings = SmallVec<[Reading; 1]>;
 
 /// Outcome of a charge.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Charged {
+pub struct ChargeReadings {
     /// Instant of the decision, by the store's clock.
     pub now: Micros,
     /// True if every bucket admitted. With [`Take::Consume`] they were then charged.
@@ -91,11 +91,11 @@ pub struct Charged {
     /// Buckets that could not be read and were rebuilt from zero (F-CORRUPT).
     pub rebuilt: u32,
     /// Instant at which each bucket was judged, if they have different clocks (the nodes of a
-    /// cluster); empty if all were judged at [`Charged::now`].
+    /// cluster); empty if all were judged at [`ChargeReadings::now`].
     pub instants: Vec<Micros>,
 }
 
-impl Charged {
+impl ChargeReadings {
     /// Instant at which the bucket at `position` was judged.
     #[must_use]
     pub fn judged_at(&self, position: usize) -> Micros {
@@ -105,14 +105,14 @@ impl Charged {
     /// Those of `charges` that took from their buckets, if this is the outcome of a
     /// [`Take::Consume`] of them; with the result they can be given back.
     #[must_use]
-    pub fn taken<'p>(&self, charges: &[Charge<'p>]) -> Vec<Taken<'p>> {
+    pub fn taken<'p>(&self, charges: &[Charge<'p>]) -> Vec<TakenCharge<'p>> {
         let has_taken = |(charge, reading): (&Charge<'_>, &Reading)| {
             self.admitted && (reading.retry_at.is_none() || charge.on_exceed == OnExceed::Count)
         };
         let found = charges.iter().zip(&self.readings).enumerate();
         found
             .filter(|(_, found)| has_taken(*found))
-            .map(|(position, (charge, reading))| Taken {
+            .map(|(position, (charge, reading))| TakenCharge {
                 charge: Charge {
                     cost: charge.returnable(reading),
                     ..charge.clone()
@@ -127,16 +127,16 @@ impl Charged {
 /// One bucket's charge and its instant: enough to give it back once and never too much
 /// (L-GIVE-BACK).
 #[derive(Clone, Debug)]
-pub struct Taken<'p> {
+pub struct TakenCharge<'p> {
     /// The charge; its cost is the amount to give back.
     pub charge: Charge<'p>,
-    /// Instant of the charge, by the store's clock ([`Charged::judged_at`]).
+    /// Instant of the charge, by the store's clock ([`ChargeReadings::judged_at`]).
     pub at: Micros,
 }
 
 /// Outcome of a load.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Loaded {
+pub struct LoadedRecords {
     /// The store's clock when the records were read.
     pub now: Micros,
     /// One per key, in order; `None` if the record does not exist or has expired.
@@ -222,7 +222,7 @@ pub const REGISTRY_ENTRIES_MAX: usize = 100_000;
 
 /// A record as a listing shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Listed {
+pub struct ListedRecord {
     /// Name of the record.
     pub key: RecordKey,
     /// Content and revision of the record.
@@ -235,7 +235,7 @@ pub struct Listed {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RecordPage {
     /// The records of this page.
-    pub records: Vec<Listed>,
+    pub records: Vec<ListedRecord>,
     /// Cursor of the next page; `None` at the end.
     pub next: Option<String>,
 }
@@ -287,23 +287,26 @@ pub struct StoreRisks {
 /// the engine finds out at its start which of the two.
 pub trait Buckets: Send + Sync + 'static {
     /// Evaluates all buckets of one decision at one instant.
-    fn charge<'a>(&'a self, charges: &'a [Charge<'a>], take: Take) -> Answer<'a, Charged>;
+    fn charge<'a>(&'a self, charges: &'a [Charge<'a>], take: Take) -> Answer<'a, ChargeReadings>;
 
     /// Evaluates independent decisions of one bucket each, in this order: a decision on the bucket
     /// of an earlier one finds what the earlier one left. A store that cannot evaluate them in one
     /// call answers [`in_rounds`].
-    fn charge_each<'a>(&'a self, charges: &'a [Charge<'a>], take: Take)
-    -> Answer<'a, Vec<Charged>>;
+    fn charge_each<'a>(
+        &'a self,
+        charges: &'a [Charge<'a>],
+        take: Take,
+    ) -> Answer<'a, Vec<ChargeReadings>>;
 
     /// Gives back charges as far as their buckets still count them; the rest is dropped, so that a
     /// return never admits one too many (L-GIVE-BACK). The caller must name each charge once, and
     /// only charges that were taken.
-    fn give_back<'a>(&'a self, taken: &'a [Taken<'a>]) -> Answer<'a, Charged>;
+    fn give_back<'a>(&'a self, taken: &'a [TakenCharge<'a>]) -> Answer<'a, ChargeReadings>;
 
     /// Gives back a cost that names no charge, from the oldest hits, at most what is used. If the
     /// charge has left the bucket by now, uses of others are given back: [`Buckets::give_back`]
     /// never does that.
-    fn refund<'a>(&'a self, charges: &'a [Charge<'a>]) -> Answer<'a, Charged>;
+    fn refund<'a>(&'a self, charges: &'a [Charge<'a>]) -> Answer<'a, ChargeReadings>;
 
     /// Clears buckets, in one transaction if the engine has any.
     fn reset<'a>(&'a self, charges: &'a [Charge<'a>]) -> Answer<'a, ResetDone>;
@@ -312,7 +315,7 @@ pub trait Buckets: Send + Sync + 'static {
 /// Records: the state of the guard and the lockout, changed by compare-and-swap.
 pub trait Records: Send + Sync + 'static {
     /// Reads records and the store's clock.
-    fn load<'a>(&'a self, keys: &'a [RecordKey]) -> Answer<'a, Loaded>;
+    fn load<'a>(&'a self, keys: &'a [RecordKey]) -> Answer<'a, LoadedRecords>;
 
     /// Writes records if none has changed since it was read.
     fn commit<'a>(&'a self, writes: &'a [RecordWrite]) -> Answer<'a, Commit>;

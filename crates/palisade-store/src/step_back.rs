@@ -7,14 +7,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use palisade_core::plan::{Charge, OnExceed};
 use palisade_core::time::{HOUR, Micros};
 
-use crate::Charged;
+use crate::ChargeReadings;
 
 /// A wait from here on means never: the cost is above the capacity.
 const NEVER: u64 = u64::MAX / 2;
 
 /// Charges whose buckets refuse for longer than their windows. A bucket that counts whatever it is
 /// charged may be ahead of its limit for good reason, and refuses nobody.
-pub(crate) fn stuck<'p>(charges: &[Charge<'p>], charged: &Charged) -> Vec<Charge<'p>> {
+pub(crate) fn stuck<'p>(charges: &[Charge<'p>], charged: &ChargeReadings) -> Vec<Charge<'p>> {
     let is_stuck = |position: usize, charge: &Charge<'_>| {
         let retry_at = charged.readings.get(position)?.retry_at?;
         let wait = retry_at.since(charged.judged_at(position));

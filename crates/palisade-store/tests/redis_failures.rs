@@ -28,7 +28,7 @@ use palisade_core::limit::{Algorithm, Window};
 use palisade_core::time::HOUR;
 use palisade_store::conformance::{TestLimits, spec};
 use palisade_store::redis::{RedisConfig, RedisStore};
-use palisade_store::{Buckets, Charged, Records, StoreError, Take, Vitals};
+use palisade_store::{Buckets, ChargeReadings, Records, StoreError, Take, Vitals};
 use redis_server::RedisServer;
 use redis_stores::patient;
 use tokio::time::Instant;
@@ -47,7 +47,7 @@ fn strict(url: &str) -> RedisStore {
     RedisStore::new(RedisConfig::new(url)).unwrap()
 }
 
-async fn charge(store: &RedisStore) -> Result<Charged, StoreError> {
+async fn charge(store: &RedisStore) -> Result<ChargeReadings, StoreError> {
     let limits = limits();
     let charges = [limits.charge("log", "someone")];
     let asked = Instant::now();
@@ -57,7 +57,7 @@ async fn charge(store: &RedisStore) -> Result<Charged, StoreError> {
 }
 
 /// Repeats a charge until the store serves again.
-async fn healed(store: &RedisStore) -> Charged {
+async fn healed(store: &RedisStore) -> ChargeReadings {
     let begun = Instant::now();
     loop {
         match charge(store).await {

@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use crate::engine::RequestAnswer;
 use crate::extract::ExtractError;
-use lasting::Lasting;
+use lasting::LimitHeaders;
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const PROBLEM: HeaderValue = HeaderValue::from_static("application/problem+json");
@@ -62,7 +62,7 @@ thread_local! {
 /// The headers of an answer on their way into its map.
 struct Headers<'a> {
     target: &'a mut HeaderMap,
-    known: Option<&'a mut Lasting>,
+    known: Option<&'a mut LimitHeaders>,
     /// Buffer in which values are formatted, taken from `TEXT` for this answer.
     text: String,
 }

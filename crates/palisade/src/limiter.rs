@@ -315,7 +315,7 @@ impl<C: Clock> Limiter<C> {
 
     /// Takes one unit for `key`, and returns the reading of its bucket.
     #[cfg(feature = "tower")]
-    pub(crate) fn check_and_read(&self, key: &[u8]) -> memory::Checked {
+    pub(crate) fn check_and_read(&self, key: &[u8]) -> memory::TimedReading {
         self.limiter.check_and_read(key)
     }
 

@@ -137,10 +137,10 @@ pub(crate) fn text<'de: 'a, 'a, D: Deserializer<'de>>(
     reader: D,
 ) -> Result<Option<Text<'a>>, D::Error> {
     #[derive(Deserialize)]
-    struct Borrowed<'a>(#[serde(borrow)] Cow<'a, str>);
+    struct BorrowedText<'a>(#[serde(borrow)] Cow<'a, str>);
 
-    let text = Option::<Borrowed<'a>>::deserialize(reader)?;
-    Ok(text.map(|Borrowed(text)| text))
+    let text = Option::<BorrowedText<'a>>::deserialize(reader)?;
+    Ok(text.map(|BorrowedText(text)| text))
 }
 
 #[cfg(test)]

@@ -39,8 +39,8 @@ use palisade::core::budget::Costs;
 use palisade::core::time::{Clock, SECOND};
 use palisade::core::{PolicySet, RequestFacts};
 use palisade::engine::{
-    ExtendAnswer, Held, Hold, ModeChange, Observer, ReachedThreshold, ReserveAnswer, Seen,
-    Settlement,
+    DecisionEvent, ExtendAnswer, HeldReservation, Hold, ModeChange, Observer, ReachedThreshold,
+    ReserveAnswer, Settlement,
 };
 use palisade::store::Store;
 use palisade::{Engine, EngineConfig, VirtualClock};
@@ -53,7 +53,7 @@ use serde_json::Value;
 struct ToldThresholds(Mutex<Vec<(String, String, u64)>>);
 
 impl Observer for ToldThresholds {
-    fn decided(&self, _seen: &Seen<'_>) {}
+    fn decided(&self, _seen: &DecisionEvent<'_>) {}
     fn failure(&self, _change: &ModeChange<'_>) {}
     fn threshold(&self, reached: &ReachedThreshold) {
         let told = (reached.limit.to_string(), reached.share(), reached.used);
@@ -109,7 +109,7 @@ impl Nodes {
         reserved.await.unwrap()
     }
 
-    async fn held(&self, node: usize, costs: &[(&str, u64)]) -> Held {
+    async fn held(&self, node: usize, costs: &[(&str, u64)]) -> HeldReservation {
         let answer = self.reserve(node, costs).await;
         answer
             .held

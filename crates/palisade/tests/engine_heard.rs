@@ -23,7 +23,7 @@ use palisade::core::facts::{GuardFacts, GuardOp};
 use palisade::core::record::{Flow, Record, RecordKey, RecordKind, RecordWrite};
 use palisade::core::time::{Clock, DAY, MINUTE, SECOND};
 use palisade::core::{Id, Mode, PolicySet};
-use palisade::engine::{ModeChange, Observer, Seen};
+use palisade::engine::{DecisionEvent, ModeChange, Observer};
 use palisade::observe::audit::Sink;
 use palisade::observe::{Audit, AuditSettings, DenialLog, Fanout, Metrics};
 use palisade::store::memory::{MemoryConfig, MemoryStore};
@@ -494,7 +494,7 @@ async fn f_fallback_a_store_in_this_process_trips_after_as_many_failures_in_a_ro
 struct Measured(Mutex<Vec<bool>>);
 
 impl Observer for Measured {
-    fn decided(&self, _seen: &Seen<'_>) {}
+    fn decided(&self, _seen: &DecisionEvent<'_>) {}
 
     fn failure(&self, _change: &ModeChange<'_>) {}
 

@@ -22,7 +22,7 @@ use palisade::core::facts::{Descriptor, DescriptorFacts};
 use palisade::core::rule::Rule;
 use palisade::core::time::{Clock, SECOND};
 use palisade::core::{Mode, PolicySet};
-use palisade::engine::{DescriptorAnswer, Verdict};
+use palisade::engine::{DescriptorAnswer, DescriptorVerdict};
 use palisade::{Engine, EngineConfig, VirtualClock};
 use palisade_policy::Env;
 
@@ -431,7 +431,7 @@ async fn f_conflict_a_call_that_waits_too_long_for_a_token_is_refused_and_counte
         let decision = &answer.decision;
         assert_eq!(decision.rule, Some(Rule::F_CONFLICT));
         assert_eq!((decision.mode, decision.status), (Mode::FailClosed, 503));
-        assert_eq!(answer.statuses[0].verdict, Verdict::Denied);
+        assert_eq!(answer.statuses[0].verdict, DescriptorVerdict::Denied);
     }
     assert!(bench.heard.failures.lock().is_empty(), "no breaker opened");
 }
@@ -462,7 +462,7 @@ async fn r_shadow_a_leased_limit_that_is_full_has_nothing_left_whoever_else_deni
         let status = call(&bench.engine, &["a"]).await.statuses.remove(0);
         assert_eq!(
             (status.verdict, status.remaining),
-            (Verdict::Admitted, 100 - used)
+            (DescriptorVerdict::Admitted, 100 - used)
         );
     }
     assert!(call(&bench.engine, &["b"]).await.decision.is_allowed());
@@ -470,6 +470,9 @@ async fn r_shadow_a_leased_limit_that_is_full_has_nothing_left_whoever_else_deni
         let both = call(&bench.engine, &["a", "b"]).await;
         assert!(!both.decision.is_allowed());
         let status = call(&bench.engine, &["a"]).await.statuses.remove(0);
-        assert_eq!((status.verdict, status.remaining), (Verdict::WouldDeny, 0));
+        assert_eq!(
+            (status.verdict, status.remaining),
+            (DescriptorVerdict::WouldDeny, 0)
+        );
     }
 }

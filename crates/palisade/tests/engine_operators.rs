@@ -23,8 +23,8 @@ use palisade::core::policy::{
 use palisade::core::time::{HOUR, MINUTE, Micros, SECOND};
 use palisade::core::{Clock, Id, Keyring};
 use palisade::engine::{
-    AdminError, Administered, AllowlistKind, Change, ModeChange, NewAllowlistEntry, Observer,
-    Operator, OverageSeen, ResetSelector, Seen,
+    AdminError, AllowlistKind, Change, DecisionEvent, ModeChange, NewAllowlistEntry, Observer,
+    Operator, OperatorChange, OverageSeen, ResetSelector,
 };
 use palisade::store::model::ModelStore;
 use palisade::{Engine, EngineConfig, VirtualClock};
@@ -35,14 +35,14 @@ use parking_lot::Mutex;
 struct Heard(Mutex<Vec<String>>);
 
 impl Observer for Heard {
-    fn decided(&self, _seen: &Seen<'_>) {}
+    fn decided(&self, _seen: &DecisionEvent<'_>) {}
     fn failure(&self, _change: &ModeChange<'_>) {}
     fn overage(&self, seen: &OverageSeen<'_>) {
         let month = seen.month.unwrap_or("begins");
         let said = format!("overage {} {month} {}", seen.tier, seen.overage);
         self.0.lock().push(said);
     }
-    fn administered(&self, done: &Administered<'_>) {
+    fn administered(&self, done: &OperatorChange<'_>) {
         self.0.lock().push(match done.change {
             Change::AllowlistAdded(_) => "added".to_owned(),
             Change::AllowlistRemoved(_) => "removed".to_owned(),

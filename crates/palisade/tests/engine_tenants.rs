@@ -20,7 +20,7 @@ use palisade::core::limit::{Algorithm, BucketSpec, Window};
 use palisade::core::policy::TenantPolicy;
 use palisade::core::time::{Clock, MINUTE};
 use palisade::core::{Id, PolicySet};
-use palisade::engine::{Sought, Tenants};
+use palisade::engine::{LookupSubject, Tenants};
 use palisade::store::model::ModelStore;
 use palisade::{Engine, EngineConfig, VirtualClock};
 use palisade_policy::Env;
@@ -139,9 +139,9 @@ async fn t_org_a_lookup_shows_a_tenants_own_figures() {
         bench.ask(org).await;
     }
     let found = async |org: &str| {
-        let sought = Sought {
+        let sought = LookupSubject {
             org: Some(Id::new("org", org).unwrap()),
-            ..Sought::default()
+            ..LookupSubject::default()
         };
         let standing = bench.engine.look_up(&sought).await.unwrap();
         let mut buckets = standing.buckets.into_iter();

@@ -22,7 +22,7 @@ use palisade::extract::identity::IdentityHeaders;
 use palisade::extract::jwt::{Algorithm, JwtKeys, JwtRules, TokenRefusal, TokenVerifier};
 use palisade::extract::path::{EncodedSlash, PathCase};
 use palisade::extract::{
-    EdgeConfig, EdgeRequest, ExtractError, Extracted, TokenStatus, arrive, extract,
+    EdgeConfig, EdgeRequest, ExtractError, ExtractedRequest, TokenStatus, arrive, extract,
     extract_forward_auth,
 };
 use palisade_core::{Id, Micros, PolicySet};
@@ -99,9 +99,9 @@ impl Case {
         self.header("authorization", &value)
     }
 
-    fn run_as<F>(&self, surface: F) -> Result<Extracted, ExtractError>
+    fn run_as<F>(&self, surface: F) -> Result<ExtractedRequest, ExtractError>
     where
-        F: Fn(&EdgeConfig, EdgeRequest<'_>, Micros) -> Result<Extracted, ExtractError>,
+        F: Fn(&EdgeConfig, EdgeRequest<'_>, Micros) -> Result<ExtractedRequest, ExtractError>,
     {
         let uri: Uri = self.target.parse().unwrap();
         surface(&self.config, self.request(&uri), NOW)
@@ -118,11 +118,11 @@ impl Case {
         }
     }
 
-    fn run(&self) -> Result<Extracted, ExtractError> {
+    fn run(&self) -> Result<ExtractedRequest, ExtractError> {
         self.run_as(extract)
     }
 
-    fn forward_auth(&self) -> Result<Extracted, ExtractError> {
+    fn forward_auth(&self) -> Result<ExtractedRequest, ExtractError> {
         self.run_as(extract_forward_auth)
     }
 

@@ -20,7 +20,7 @@ use std::time::Duration;
 use palisade::core::facts::GuardOp;
 use palisade::core::time::Clock;
 use palisade::core::{Decision, Keyring, Mode, PolicySet};
-use palisade::engine::{ModeChange, Observer, Seen};
+use palisade::engine::{DecisionEvent, ModeChange, Observer};
 use palisade::store::redis::{RedisConfig, RedisStore};
 use palisade::store::{StoreError, deadline};
 use palisade::wire::{self, RawGuard};
@@ -90,7 +90,7 @@ struct Heard {
 }
 
 impl Observer for Heard {
-    fn decided(&self, _seen: &Seen<'_>) {}
+    fn decided(&self, _seen: &DecisionEvent<'_>) {}
 
     fn failure(&self, change: &ModeChange<'_>) {
         let said = format!("{}: {:?}", change.policy.name(), change.events);

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use palisade::observe::audit::{EventKind, Priority, Severity};
-use palisade::observe::metrics::catalogue::{self, Described, Kind};
+use palisade::observe::metrics::catalogue::{self, Kind, MetricDescription};
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -37,7 +37,7 @@ fn rows(text: &str, header: &str) -> Vec<String> {
     rows
 }
 
-fn metric_row(metric: &Described) -> String {
+fn metric_row(metric: &MetricDescription) -> String {
     let labels: Vec<String> = metric.labels.iter().map(|l| format!("`{l}`")).collect();
     let (name, kind, help) = (metric.name, metric.kind.name(), metric.help);
     format!("| `{name}` | {kind} | {} | {help} |", labels.join(", "))
@@ -124,7 +124,7 @@ fn documentation_lists_every_event_that_is_logged() {
 
 /// Names that a query may use: counters, gauges, and the parts of a histogram.
 fn series() -> BTreeSet<String> {
-    let of = |metric: &Described| match metric.kind {
+    let of = |metric: &MetricDescription| match metric.kind {
         Kind::Counter | Kind::Gauge => vec![metric.name.to_owned()],
         Kind::Histogram => ["bucket", "sum", "count"]
             .map(|part| format!("{}_{part}", metric.name))

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use palisade_server::failure::{Ending, Failure};
+use palisade_server::failure::{CommandStatus, Failure};
 use palisade_server::load::{self, Load};
 use palisade_server::output;
 
@@ -58,7 +58,7 @@ pub(crate) struct Bench {
 const ENGINE_LIMIT: u32 = 1_000_000;
 
 impl Bench {
-    pub(crate) fn run(self) -> Result<Ending, Failure> {
+    pub(crate) fn run(self) -> Result<CommandStatus, Failure> {
         let bounded = (1..=600).contains(&self.seconds)
             && (1..=64).contains(&self.threads)
             && (1..=10_000).contains(&self.concurrency)
@@ -86,8 +86,8 @@ impl Bench {
             output::print(&report.as_text());
         }
         Ok(match report.is_sound() {
-            true => Ending::Done,
-            false => Ending::Negative,
+            true => CommandStatus::Done,
+            false => CommandStatus::Negative,
         })
     }
 

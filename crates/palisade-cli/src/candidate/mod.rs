@@ -5,7 +5,7 @@ mod swap;
 
 use clap::{Args, Subcommand};
 use http::Method;
-use palisade_server::failure::{Ending, Failure};
+use palisade_server::failure::{CommandStatus, Failure};
 use serde_json::Value;
 
 use super::operate::Server;
@@ -41,7 +41,7 @@ struct Status {
 }
 
 impl Candidate {
-    pub(crate) fn run(self) -> Result<Ending, Failure> {
+    pub(crate) fn run(self) -> Result<CommandStatus, Failure> {
         match self.action {
             Action::Status(status) => status.server.ask(Method::GET, REPORT, None, shown),
             Action::Promote(promote) => promote.run(),

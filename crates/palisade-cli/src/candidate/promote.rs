@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::Args;
 use palisade_policy::{Env, Loader, Overrides, read_file};
 use palisade_server::config::{self, ConfigLoader};
-use palisade_server::failure::{Ending, Failure};
+use palisade_server::failure::{CommandStatus, Failure};
 use palisade_server::output;
 use serde_json::{Value, json};
 
@@ -37,21 +37,21 @@ pub(super) struct Promote {
 }
 
 impl Promote {
-    pub(super) fn run(self) -> Result<Ending, Failure> {
+    pub(super) fn run(self) -> Result<CommandStatus, Failure> {
         let candidate = self.candidate()?;
         let report = self.server.get(REPORT)?;
         if !self.server.prints_json() {
             output::print(&shown(&report));
         }
         if !self.agreed()? {
-            return Ok(Ending::Negative);
+            return Ok(CommandStatus::Negative);
         }
         let completed = swap::completed(&self.config, &candidate)?;
         self.check(&completed)?;
         swap::exchange(&self.config, &candidate, &completed)?;
         let taken_over = self.taken_over(report["live_revision"].as_u64());
         self.say(&candidate, &report, taken_over);
-        Ok(Ending::Done)
+        Ok(CommandStatus::Done)
     }
 
     fn candidate(&self) -> Result<PathBuf, Failure> {

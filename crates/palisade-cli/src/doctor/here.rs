@@ -10,7 +10,7 @@ use palisade_core::time::{Clock, Micros, SECOND};
 use palisade_server::config::ready::Ready;
 use palisade_server::config::{Config, SecretRef, StoreUrl};
 use palisade_server::serve::{SECRET_FILE, audit_files_beside, try_write};
-use palisade_server::store::{Opening, risks};
+use palisade_server::store::{PreparedStore, risks};
 
 use super::super::check;
 use super::finding::{Findings, Weight};
@@ -148,13 +148,13 @@ fn readable_audit(file: &Path, found: &mut Findings) {
 /// Examines the store (whether it answers and takes writes, and its clock) and the policy source.
 pub(super) async fn store(config: &Config, ready: Ready, found: &mut Findings) {
     match &ready.store {
-        Opening::Memory(_) => {
+        PreparedStore::Memory(_) => {
             let todo = "use `embedded:DIR`, Redis or Postgres where it matters";
             let message = "`memory:` keeps nothing beyond the process";
             found.add("store", Weight::Note, message, todo);
         }
-        Opening::Embedded(_, directory) => embedded(directory, found),
-        Opening::Redis(_) | Opening::Postgres(_) => {
+        PreparedStore::Embedded(_, directory) => embedded(directory, found),
+        PreparedStore::Redis(_) | PreparedStore::Postgres(_) => {
             shared(ready.store, found).await;
         }
     }
@@ -186,7 +186,7 @@ fn embedded(directory: &Path, found: &mut Findings) {
     }
 }
 
-async fn shared(store: Opening, found: &mut Findings) {
+async fn shared(store: PreparedStore, found: &mut Findings) {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let asked = async {
         let store = store.open(&clock).await?;

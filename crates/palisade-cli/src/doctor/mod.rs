@@ -13,8 +13,8 @@ use std::path::PathBuf;
 use clap::Args;
 use palisade_policy::{ConfigError, Env, Overrides, Severity};
 use palisade_server::config::Draft;
-use palisade_server::config::examined::Examined;
-use palisade_server::failure::{Ending, Failure};
+use palisade_server::config::examined::Examination;
+use palisade_server::failure::{CommandStatus, Failure};
 use palisade_server::output;
 use serde_json::json;
 
@@ -48,7 +48,7 @@ pub(crate) struct Doctor {
 }
 
 impl Doctor {
-    pub(crate) fn run(self) -> Result<Ending, Failure> {
+    pub(crate) fn run(self) -> Result<CommandStatus, Failure> {
         let mut found = Findings::default();
         self.examine(&mut found)?;
         if self.server.prints_json() {
@@ -57,15 +57,15 @@ impl Doctor {
             output::print(&found.text());
         }
         Ok(match found.is_healthy() {
-            true => Ending::Done,
-            false => Ending::Negative,
+            true => CommandStatus::Done,
+            false => CommandStatus::Negative,
         })
     }
 
     fn examine(&self, found: &mut Findings) -> Result<(), Failure> {
         let (env, runtime) = (Env::from_process(), offline::runtime()?);
         let flags = Overrides::default().with("--store", "store.url", self.store.clone());
-        let examined = Examined::of(self.config.as_deref(), &env, &flags);
+        let examined = Examination::of(self.config.as_deref(), &env, &flags);
         let mut examined = runtime.block_on(examined);
         examined.found.iter().for_each(|one| configured(one, found));
         let ready = examined.ready.take();

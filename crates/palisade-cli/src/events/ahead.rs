@@ -15,7 +15,7 @@ use super::super::offline;
 use super::format::{Names, Reader};
 use super::input::{self, Lines};
 use super::whose::Whose;
-use super::{Numbered, Recording, Unread, WrongLines};
+use super::{LineError, NumberedEvent, RecordingArgs, WrongLines};
 
 /// Events in one batch.
 const BATCH: usize = 512;
@@ -26,7 +26,7 @@ const WAITING_MAX: usize = 8;
 /// Events that were read together, and the lines among them that are no event.
 #[derive(Default)]
 struct Batch {
-    events: Vec<Numbered>,
+    events: Vec<NumberedEvent>,
     wrong: WrongLines,
     /// Lines that report no decision.
     others: u64,
@@ -35,7 +35,7 @@ struct Batch {
 /// The events that a thread reads ahead.
 pub(crate) struct Ahead {
     batches: Receiver<io::Result<Batch>>,
-    pub(crate) done: Done,
+    pub(crate) done: BatchReturn,
     path: PathBuf,
     read: Arc<AtomicU64>,
     /// Bytes of the file, if it is one.
@@ -46,7 +46,7 @@ pub(crate) struct Ahead {
 
 /// Starts to read a recording ahead, with escaped slashes in paths read as `slash` says.
 pub(crate) fn read_ahead(
-    recording: &Recording,
+    recording: &RecordingArgs,
     names: Names,
     slash: EncodedSlash,
 ) -> Result<Ahead, Failure> {
@@ -68,7 +68,7 @@ pub(crate) fn read_ahead(
         })?;
     Ok(Ahead {
         batches,
-        done: Done(done),
+        done: BatchReturn(done),
         path: recording.events.clone(),
         read,
         length,
@@ -79,7 +79,7 @@ pub(crate) fn read_ahead(
 
 impl Ahead {
     /// Returns the next events; `None` at the end.
-    pub(crate) fn next(&mut self) -> Result<Option<Vec<Numbered>>, Failure> {
+    pub(crate) fn next(&mut self) -> Result<Option<Vec<NumberedEvent>>, Failure> {
         let Ok(batch) = self.batches.recv() else {
             return Ok(None);
         };
@@ -97,11 +97,11 @@ impl Ahead {
 
 /// Returns batches to the reading thread.
 #[derive(Clone)]
-pub(crate) struct Done(SyncSender<Vec<Numbered>>);
+pub(crate) struct BatchReturn(SyncSender<Vec<NumberedEvent>>);
 
-impl Done {
+impl BatchReturn {
     /// Returns a batch. This never waits: a batch that the other thread cannot take is freed here.
-    pub(crate) fn give_back(&self, batch: Vec<Numbered>) {
+    pub(crate) fn give_back(&self, batch: Vec<NumberedEvent>) {
         drop(self.0.try_send(batch));
     }
 }
@@ -112,7 +112,7 @@ struct Source {
     reader: Reader,
     whose: Whose,
     /// Batches that were returned, so that their memory is used again.
-    back: Receiver<Vec<Numbered>>,
+    back: Receiver<Vec<NumberedEvent>>,
 }
 
 impl Source {
@@ -129,7 +129,7 @@ impl Source {
     }
 
     /// Returns an empty batch, in the memory of a returned one if there is one.
-    fn room(&self) -> Vec<Numbered> {
+    fn room(&self) -> Vec<NumberedEvent> {
         let mut room = self.back.try_recv().unwrap_or_default();
         room.clear();
         room.reserve_exact(BATCH);
@@ -147,13 +147,13 @@ impl Source {
                 return Ok((batch, true));
             };
             let text = match std::str::from_utf8(line.bytes) {
-                _ if line.is_cut => Err(Unread::Line("is longer than 64 KiB")),
+                _ if line.is_cut => Err(LineError::Line("is longer than 64 KiB")),
                 Ok(text) if text.trim().is_empty() => continue,
                 Ok(text) => Ok(text),
-                Err(_) => Err(Unread::Line("is not UTF-8")),
+                Err(_) => Err(LineError::Line("is not UTF-8")),
             };
             match text.and_then(|text| self.reader.event(text)) {
-                Ok(Some(event)) => batch.events.push(Numbered {
+                Ok(Some(event)) => batch.events.push(NumberedEvent {
                     line: line.number,
                     whose: self.whose.of(&event),
                     event,

@@ -9,7 +9,7 @@ use palisade_core::Micros;
 use palisade_core::facts::GuardOp;
 use serde::Deserialize;
 
-use super::Unread;
+use super::LineError;
 
 #[derive(Deserialize)]
 struct Line<'a> {
@@ -46,9 +46,9 @@ const OF_REQUESTS: [&str; 5] = [
 const NOWHERE: &str = "0.0.0.0";
 
 /// Returns the event of a line; `None` if it reports no decision.
-pub(super) fn event(line: &str) -> Result<Option<Event>, Unread> {
+pub(super) fn event(line: &str) -> Result<Option<Event>, LineError> {
     let line: Line<'_> =
-        serde_json::from_str(line).map_err(|_| Unread::Line("is no line of an audit log"))?;
+        serde_json::from_str(line).map_err(|_| LineError::Line("is no line of an audit log"))?;
     let at = Micros::parse_rfc3339(&line.at);
     let at = at.ok_or(CaseError::Field("at", "is not an RFC 3339 timestamp"))?;
     let operation = match line.op.as_deref().and_then(GuardOp::from_name) {

@@ -4,37 +4,37 @@
 use palisade::cases::Event;
 use palisade_core::path::EncodedSlash;
 
-use super::Unread;
-use super::logged::{Logged, clf_time, request_line};
+use super::LineError;
+use super::logged::{LoggedRequest, clf_time, request_line};
 
 /// Returns the event of a line.
-pub(super) fn event(line: &str, slash: EncodedSlash) -> Result<Event, Unread> {
+pub(super) fn event(line: &str, slash: EncodedSlash) -> Result<Event, LineError> {
     logged(line)
-        .ok_or(Unread::Line("is no line of a combined or common log"))?
+        .ok_or(LineError::Line("is no line of a combined or common log"))?
         .into_event(slash)
 }
 
-fn logged(line: &str) -> Option<Logged<'_>> {
+fn logged(line: &str) -> Option<LoggedRequest<'_>> {
     let (address, rest) = line.split_once(' ')?;
     let (before, rest) = rest.split_once('[')?;
     let (time, rest) = rest.split_once(']')?;
-    let mut quoted = Quoted(rest);
+    let mut quoted = QuotedTexts(rest);
     let (method, target) = request_line(quoted.next()?);
-    Some(Logged {
+    Some(LoggedRequest {
         at: clf_time(time),
         ip: Some(address),
         method,
         target,
         user: before.split_whitespace().nth(1),
         agent: quoted.nth(1),
-        ..Logged::default()
+        ..LoggedRequest::default()
     })
 }
 
 /// Iterates over the texts in quotes; `\"` does not end one.
-struct Quoted<'a>(&'a str);
+struct QuotedTexts<'a>(&'a str);
 
-impl<'a> Iterator for Quoted<'a> {
+impl<'a> Iterator for QuotedTexts<'a> {
     type Item = &'a str;
 
     fn next(&mut self) -> Option<&'a str> {
@@ -64,7 +64,7 @@ mod tests {
 
     const LINE: &str = r#"203.0.113.9 - bob [10/Oct/2026:13:55:36 +0200] "GET /a?b=1 HTTP/1.1" 200 17 "https://example.com/\"x\"" "Mozilla/5.0 (X11) \"quoted\"""#;
 
-    fn read(line: &str) -> Result<Event, Unread> {
+    fn read(line: &str) -> Result<Event, LineError> {
         event(line, EncodedSlash::default())
     }
 

@@ -8,8 +8,8 @@ use palisade_core::Micros;
 use palisade_core::path::EncodedSlash;
 use serde::Deserialize;
 
-use super::Unread;
-use super::logged::{Logged, unix_time};
+use super::LineError;
+use super::logged::{LoggedRequest, unix_time};
 
 #[derive(Deserialize)]
 struct Line<'a> {
@@ -32,9 +32,9 @@ struct Line<'a> {
 }
 
 /// Returns the event of a line.
-pub(super) fn event(line: &str, slash: EncodedSlash) -> Result<Event, Unread> {
+pub(super) fn event(line: &str, slash: EncodedSlash) -> Result<Event, LineError> {
     let line: Line<'_> = serde_json::from_str(line)
-        .map_err(|_| Unread::Line("is no line of Envoy's JSON access log"))?;
+        .map_err(|_| LineError::Line("is no line of Envoy's JSON access log"))?;
     let said = |text: &Option<Cow<'_, str>>| text.as_deref().is_some_and(|text| text != "-");
     let original = said(&line.x_envoy_original_path);
     let target = match original {
@@ -45,13 +45,13 @@ pub(super) fn event(line: &str, slash: EncodedSlash) -> Result<Event, Unread> {
         true => line.downstream_remote_address.as_deref().map(without_port),
         false => line.x_forwarded_for.as_deref().and_then(last_hop),
     };
-    Logged {
+    LoggedRequest {
         at: line.start_time.as_deref().and_then(time),
         ip,
         method: line.method.as_deref(),
         target,
         agent: line.user_agent.as_deref(),
-        ..Logged::default()
+        ..LoggedRequest::default()
     }
     .into_event(slash)
 }
@@ -82,7 +82,7 @@ mod tests {
 
     use super::*;
 
-    fn read(line: &str) -> Result<(String, String), Unread> {
+    fn read(line: &str) -> Result<(String, String), LineError> {
         let event = event(line, EncodedSlash::default())?;
         match event.operation {
             Operation::Request(facts) => Ok((

@@ -8,7 +8,7 @@ use palisade_core::path::EncodedSlash;
 use palisade_server::config::Config;
 
 use super::pattern::Pattern;
-use super::{Unread, audit, combined, envoy};
+use super::{LineError, audit, combined, envoy};
 
 /// The format of a recording.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -130,7 +130,7 @@ impl Reader {
     }
 
     /// Returns the event of a line; `None` if it reports no decision.
-    pub(super) fn event(&mut self, line: &str) -> Result<Option<Event>, Unread> {
+    pub(super) fn event(&mut self, line: &str) -> Result<Option<Event>, LineError> {
         if self.format == Format::Auto {
             self.format = Format::of_line(line);
         }

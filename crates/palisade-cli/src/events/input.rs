@@ -40,7 +40,7 @@ pub(super) fn open(path: &Path, read: Arc<AtomicU64>) -> Result<(Lines, Option<u
         let length = file.metadata().ok().filter(std::fs::Metadata::is_file);
         (Box::new(file), length.map(|meta| meta.len()))
     };
-    let counted = Counted { inner: raw, read };
+    let counted = CountingReader { inner: raw, read };
     let mut input = BufReader::with_capacity(BUFFER_BYTES, counted);
     let start = input.fill_buf();
     let start = start.map_err(|error| offline::unreadable(path, &error))?;
@@ -96,12 +96,12 @@ impl Lines {
 }
 
 /// Counts the bytes that are read from the file itself.
-struct Counted<R> {
+struct CountingReader<R> {
     inner: R,
     read: Arc<AtomicU64>,
 }
 
-impl<R: Read> Read for Counted<R> {
+impl<R: Read> Read for CountingReader<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let count = self.inner.read(buffer)?;
         self.read.fetch_add(count as u64, Ordering::Relaxed);

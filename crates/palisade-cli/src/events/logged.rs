@@ -7,11 +7,11 @@ use palisade::wire::{RawRequest, WireError};
 use palisade_core::Micros;
 use palisade_core::path::EncodedSlash;
 
-use super::Unread;
+use super::LineError;
 
 /// One logged request, each part as written in the line.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Logged<'a> {
+pub(super) struct LoggedRequest<'a> {
     pub(super) at: Option<Micros>,
     pub(super) ip: Option<&'a str>,
     pub(super) method: Option<&'a str>,
@@ -23,9 +23,9 @@ pub(super) struct Logged<'a> {
     pub(super) agent: Option<&'a str>,
 }
 
-impl<'a> Logged<'a> {
-    pub(super) fn into_event(self, slash: EncodedSlash) -> Result<Event, Unread> {
-        let at = self.at.ok_or(Unread::Line("its time cannot be read"))?;
+impl<'a> LoggedRequest<'a> {
+    pub(super) fn into_event(self, slash: EncodedSlash) -> Result<Event, LineError> {
+        let at = self.at.ok_or(LineError::Line("its time cannot be read"))?;
         let text = |text: Option<&'a str>| {
             let said = text.filter(|text| !text.is_empty() && *text != "-");
             said.map(Cow::Borrowed)

@@ -17,7 +17,7 @@ use std::path::PathBuf;
 use clap::Args;
 use palisade::cases::{CaseError, Event};
 
-pub(super) use ahead::{Ahead, Done, read_ahead};
+pub(super) use ahead::{Ahead, BatchReturn, read_ahead};
 pub(super) use format::{Format, Names};
 
 /// Most wrong lines that are named.
@@ -25,7 +25,7 @@ const NAMED_MAX: usize = 10;
 
 /// The recording to read.
 #[derive(Clone, Debug, Args)]
-pub(crate) struct Recording {
+pub(crate) struct RecordingArgs {
     /// File of the recording, plain or gzip; `-` is standard input
     #[arg(value_name = "EVENTS")]
     pub(super) events: PathBuf,
@@ -37,7 +37,7 @@ pub(crate) struct Recording {
 }
 
 /// An event and the number of its line.
-pub(super) struct Numbered {
+pub(super) struct NumberedEvent {
     pub(super) line: u64,
     pub(super) event: Event,
     /// A keyed hash of its subject, if it has one.
@@ -48,20 +48,20 @@ pub(super) struct Numbered {
 
 /// A reason why a line gave no event. Names fields, never their values.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Unread {
+pub(super) enum LineError {
     /// The line is no request in the format of the recording.
     Line(&'static str),
     /// A field of the line is not valid.
     Field(CaseError),
 }
 
-impl From<CaseError> for Unread {
+impl From<CaseError> for LineError {
     fn from(error: CaseError) -> Self {
         Self::Field(error)
     }
 }
 
-impl std::fmt::Display for Unread {
+impl std::fmt::Display for LineError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Line(problem) => f.write_str(problem),
@@ -78,7 +78,7 @@ pub(super) struct WrongLines {
 }
 
 impl WrongLines {
-    pub(super) fn note(&mut self, line: u64, why: &Unread) {
+    pub(super) fn note(&mut self, line: u64, why: &LineError) {
         self.count += 1;
         if self.first.len() < NAMED_MAX {
             self.first.push((line, why.to_string()));

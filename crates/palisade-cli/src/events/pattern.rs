@@ -7,8 +7,8 @@ use palisade_core::path::EncodedSlash;
 use super::combined::closing_quote;
 use super::envoy::last_hop;
 use super::format::Names;
-use super::logged::{Logged, clf_time, request_line, unix_time};
-use super::{Unread, format};
+use super::logged::{LoggedRequest, clf_time, request_line, unix_time};
+use super::{LineError, format};
 
 /// The parts of a line, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -122,15 +122,15 @@ impl Pattern {
         line: &str,
         names: &Names,
         slash: EncodedSlash,
-    ) -> Result<Event, Unread> {
+    ) -> Result<Event, LineError> {
         let logged = self.logged(line, names);
         logged
-            .ok_or(Unread::Line("is not written by the pattern"))?
+            .ok_or(LineError::Line("is not written by the pattern"))?
             .into_event(slash)
     }
 
-    fn logged<'a>(&self, line: &'a str, names: &Names) -> Option<Logged<'a>> {
-        let mut logged = Logged::default();
+    fn logged<'a>(&self, line: &'a str, names: &Names) -> Option<LoggedRequest<'a>> {
+        let mut logged = LoggedRequest::default();
         let mut rest = line;
         let mut parts = self.0.iter().peekable();
         while let Some(part) = parts.next() {
@@ -159,7 +159,7 @@ fn end_of(text: &str, literal: &str) -> Option<usize> {
     }
 }
 
-fn put<'a>(logged: &mut Logged<'a>, variable: &Variable, value: &'a str, names: &Names) {
+fn put<'a>(logged: &mut LoggedRequest<'a>, variable: &Variable, value: &'a str, names: &Names) {
     match variable {
         Variable::Address => logged.ip = Some(value),
         // If the log has no address of its own, the one that the nearest proxy appended is

@@ -44,25 +44,25 @@ fn day(at: usize) -> String {
 }
 
 /// The fields of a question, and the name of its cost field.
-struct Asked {
+struct QuestionFields {
     fields: Map<String, Value>,
     weight: &'static str,
 }
 
-fn ask_rls(domain: &str, entries: &[EntryMatch], values: &[String]) -> Asked {
+fn ask_rls(domain: &str, entries: &[EntryMatch], values: &[String]) -> QuestionFields {
     let entries: Vec<Value> = entries
         .iter()
         .zip(values)
         .map(|(entry, value)| json!({"key": &*entry.key, "value": value}))
         .collect();
     let fields = json!({"op": "rls", "domain": domain, "descriptors": [entries]});
-    Asked {
+    QuestionFields {
         fields: object(fields),
         weight: "hits",
     }
 }
 
-fn ask_request(limits: &[&Limit], limit: &Limit, at: usize) -> Option<Asked> {
+fn ask_request(limits: &[&Limit], limit: &Limit, at: usize) -> Option<QuestionFields> {
     let Subject::Requests { by, path, .. } = &limit.subject else {
         return None;
     };
@@ -79,7 +79,7 @@ fn ask_request(limits: &[&Limit], limit: &Limit, at: usize) -> Option<Asked> {
     if by.iter().any(|one| one == "user") {
         fields.insert("user".to_owned(), json!("sample"));
     }
-    Some(Asked {
+    Some(QuestionFields {
         fields,
         weight: "cost",
     })
@@ -111,7 +111,7 @@ fn capacity(figure: &Figure) -> Option<u32> {
     }
 }
 
-fn lines(limit: &Limit, asked: &Asked, at: &str) -> Vec<Value> {
+fn lines(limit: &Limit, asked: &QuestionFields, at: &str) -> Vec<Value> {
     let line = |weight: u32, decision: &str| {
         let mut fields = asked.fields.clone();
         fields.insert("at".to_owned(), json!(at));

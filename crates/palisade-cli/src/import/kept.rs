@@ -5,12 +5,12 @@ use std::collections::VecDeque;
 use super::yaml::Comment;
 
 /// Comments in the order of the file, and the lines on which its items begin.
-pub(super) struct Kept {
+pub(super) struct KeptComments {
     comments: VecDeque<Comment>,
     items: Vec<usize>,
 }
 
-impl Kept {
+impl KeptComments {
     pub(super) fn new(mut comments: Vec<Comment>, mut items: Vec<usize>) -> Self {
         comments.sort_by_key(|comment| comment.about);
         items.sort_unstable();
@@ -66,7 +66,7 @@ mod tests {
             comment(9, "of nine"),
             comment(usize::MAX, "last"),
         ];
-        let mut kept = Kept::new(comments, vec![5, 9]);
+        let mut kept = KeptComments::new(comments, vec![5, 9]);
         assert_eq!(kept.head(), ["head"]);
         assert_eq!(kept.of_item(5), ["of five", "in five"]);
         assert_eq!(kept.of_item(9), ["of nine"]);

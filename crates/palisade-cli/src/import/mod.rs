@@ -20,7 +20,7 @@ use std::rc::Rc;
 
 use clap::{Args, Subcommand};
 use palisade_policy::{Env, Overrides, load_text};
-use palisade_server::failure::{Ending, Failure};
+use palisade_server::failure::{CommandStatus, Failure};
 use palisade_server::output;
 use serde_json::{Value, json};
 
@@ -96,7 +96,7 @@ struct To {
 }
 
 impl Import {
-    pub(crate) fn run(self) -> Result<Ending, Failure> {
+    pub(crate) fn run(self) -> Result<CommandStatus, Failure> {
         let (made, to) = match self.source {
             Source::EnvoyRatelimit {
                 files,
@@ -128,7 +128,7 @@ impl Import {
     }
 }
 
-fn finish(mut draft: Draft, to: &To) -> Result<Ending, Failure> {
+fn finish(mut draft: Draft, to: &To) -> Result<CommandStatus, Failure> {
     if !draft.unsupported.is_empty() && !to.skip_unsupported {
         let hint = "change the original, or leave these out with `--skip-unsupported`";
         return Err(problem::refusal(&draft.unsupported, hint));
@@ -148,7 +148,7 @@ fn finish(mut draft: Draft, to: &To) -> Result<Ending, Failure> {
         write_new(path, &lines)?;
     }
     report(&draft, &policy, &cases, to);
-    Ok(Ending::Done)
+    Ok(CommandStatus::Done)
 }
 
 fn leave_out(draft: &mut Draft) {

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use serde_json::json;
 
-use palisade_server::failure::{Ending, Failure};
+use palisade_server::failure::{CommandStatus, Failure};
 use palisade_server::output;
 
 /// Writes a commented policy file to start from, and names the next command.
@@ -41,13 +41,13 @@ enum Purpose {
 const START: &str = include_str!("start.toml");
 
 /// A policy file's text, and the advice to print after writing it.
-struct Written {
+struct PolicyDraft {
     text: String,
     next: String,
 }
 
 impl Init {
-    pub(crate) fn run(self) -> Result<Ending, Failure> {
+    pub(crate) fn run(self) -> Result<CommandStatus, Failure> {
         let written = written(self.purpose, &self.file.display().to_string());
         self.write(&written.text)?;
         let file = self.file.display().to_string();
@@ -56,7 +56,7 @@ impl Init {
         } else {
             output::print(&format!("wrote {file}\n\nnext:\n{}", written.next));
         }
-        Ok(Ending::Done)
+        Ok(CommandStatus::Done)
     }
 
     fn write(&self, text: &str) -> Result<(), Failure> {
@@ -78,7 +78,7 @@ impl Init {
     }
 }
 
-fn written(purpose: Option<Purpose>, file: &str) -> Written {
+fn written(purpose: Option<Purpose>, file: &str) -> PolicyDraft {
     let (own, next): (&str, &str) = match purpose {
         None => (
             include_str!("decide.toml"),
@@ -101,7 +101,7 @@ fn written(purpose: Option<Purpose>, file: &str) -> Written {
             "  palisade serve --config FILE\n  # what to send at each step of a login: docs/guard.md\n",
         ),
         Some(Purpose::Library) => {
-            return Written {
+            return PolicyDraft {
                 text: include_str!("library.toml").to_owned(),
                 next: format!(
                     "  palisade policy --config {file}\n  # in the program: palisade_policy::load(Some(\"{file}\".as_ref()), …)\n"
@@ -110,7 +110,7 @@ fn written(purpose: Option<Purpose>, file: &str) -> Written {
         }
     };
     let next = format!("  palisade check FILE --strict\n  palisade policy --config FILE\n{next}");
-    Written {
+    PolicyDraft {
         text: format!("{START}\n{own}"),
         next: next.replace("FILE", file),
     }

@@ -2,7 +2,7 @@
 
 use clap::{Args, Subcommand, ValueEnum};
 use http::Method;
-use palisade_server::failure::{Ending, Failure};
+use palisade_server::failure::{CommandStatus, Failure};
 use serde_json::{Value, json};
 
 use super::super::table::Table;
@@ -78,7 +78,7 @@ struct Remove {
 }
 
 impl Allowlist {
-    pub(crate) fn run(self) -> Result<Ending, Failure> {
+    pub(crate) fn run(self) -> Result<CommandStatus, Failure> {
         match self.command {
             Command::List(server) => server.ask(Method::GET, PATH, None, shown),
             Command::Add(add) => {

@@ -2,7 +2,7 @@
 
 use clap::{Args, Subcommand};
 use http::Method;
-use palisade_server::failure::{Ending, Failure};
+use palisade_server::failure::{CommandStatus, Failure};
 use serde_json::{Map, Value, json};
 
 use super::super::table::Table;
@@ -84,7 +84,7 @@ impl Lift {
 }
 
 impl Blocks {
-    pub(crate) fn run(self) -> Result<Ending, Failure> {
+    pub(crate) fn run(self) -> Result<CommandStatus, Failure> {
         match self.command {
             Command::List(server) => server.ask(Method::GET, "/admin/blocks", None, shown),
             Command::Lift(lift) => {

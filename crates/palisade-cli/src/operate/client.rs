@@ -10,8 +10,8 @@ use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, 
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::client::conn::http1;
 use hyper_rustls::HttpsConnectorBuilder;
-use palisade_server::connect::{self, Named};
-use palisade_server::failure::{Ending, Failure};
+use palisade_server::connect::{self, NamedFile};
+use palisade_server::failure::{CommandStatus, Failure};
 use palisade_server::output;
 use rustls::ClientConfig;
 use serde_json::Value;
@@ -62,8 +62,8 @@ impl Server {
         path: &str,
         body: Option<&Value>,
         show: impl FnOnce(&Value) -> String,
-    ) -> Result<Ending, Failure> {
-        self.ask_then(method, path, body, show, |_| Ending::Done)
+    ) -> Result<CommandStatus, Failure> {
+        self.ask_then(method, path, body, show, |_| CommandStatus::Done)
     }
 
     /// Like [`Server::ask`], with the ending that `ending` reads from the answer.
@@ -73,8 +73,8 @@ impl Server {
         path: &str,
         body: Option<&Value>,
         show: impl FnOnce(&Value) -> String,
-        ending: impl FnOnce(&Value) -> Ending,
-    ) -> Result<Ending, Failure> {
+        ending: impl FnOnce(&Value) -> CommandStatus,
+    ) -> Result<CommandStatus, Failure> {
         let (status, answer) = self.call(method, path, body)?;
         if status.is_success() {
             if self.json {
@@ -86,7 +86,7 @@ impl Server {
         }
         if status == StatusCode::NOT_FOUND {
             output::error_line(message(&answer));
-            return Ok(Ending::Negative);
+            return Ok(CommandStatus::Negative);
         }
         Err(refused(status, &answer))
     }
@@ -205,15 +205,18 @@ impl Server {
     }
 
     fn tls(&self) -> Result<ClientConfig, Failure> {
-        let authority = self.ca.as_deref().map(|path| Named { name: "--ca", path });
+        let authority = self
+            .ca
+            .as_deref()
+            .map(|path| NamedFile { name: "--ca", path });
         let pair = self.cert.as_deref().zip(self.cert_key.as_deref());
         let pair = pair.map(|(cert, key)| {
             (
-                Named {
+                NamedFile {
                     name: "--cert",
                     path: cert,
                 },
-                Named {
+                NamedFile {
                     name: "--cert-key",
                     path: key,
                 },

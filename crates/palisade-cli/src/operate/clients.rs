@@ -2,7 +2,7 @@
 
 use clap::{Args, Subcommand, ValueEnum};
 use http::Method;
-use palisade_server::failure::{Ending, Failure};
+use palisade_server::failure::{CommandStatus, Failure};
 use serde_json::{Value, json};
 
 use super::super::table::Table;
@@ -107,7 +107,7 @@ fn body(id: &str, reason: Option<&String>) -> Value {
 }
 
 impl Client {
-    pub(crate) fn run(self) -> Result<Ending, Failure> {
+    pub(crate) fn run(self) -> Result<CommandStatus, Failure> {
         match self.command {
             Command::Add(command) => command.run(),
             Command::Remove(command) => command.run(),
@@ -117,7 +117,7 @@ impl Client {
 }
 
 impl ClientAdd {
-    fn run(self) -> Result<Ending, Failure> {
+    fn run(self) -> Result<CommandStatus, Failure> {
         let mut body = body(&self.id, self.reason.as_ref());
         body["type"] = json!(match self.kind {
             ClientKind::Public => "public",
@@ -129,7 +129,7 @@ impl ClientAdd {
 }
 
 impl ClientRemove {
-    fn run(self) -> Result<Ending, Failure> {
+    fn run(self) -> Result<CommandStatus, Failure> {
         let body = body(&self.id, self.reason.as_ref());
         let said = |_: &Value| "removed\n".to_owned();
         self.server.ask(Method::DELETE, PATH, Some(&body), said)
@@ -137,7 +137,7 @@ impl ClientRemove {
 }
 
 impl ClientList {
-    fn run(self) -> Result<Ending, Failure> {
+    fn run(self) -> Result<CommandStatus, Failure> {
         let path = with_query(PATH, &[("after", self.after.as_deref())]);
         self.server.ask(Method::GET, &path, None, listed)
     }

@@ -2,7 +2,7 @@
 
 use clap::Args;
 use http::Method;
-use palisade_server::failure::{Ending, Failure};
+use palisade_server::failure::{CommandStatus, Failure};
 use serde_json::{Map, Value, json};
 
 use super::{Server, looked_up};
@@ -58,7 +58,7 @@ pub(crate) struct Explain {
 }
 
 impl Explain {
-    pub(crate) fn run(self) -> Result<Ending, Failure> {
+    pub(crate) fn run(self) -> Result<CommandStatus, Failure> {
         let mut subject = json!({});
         if let Some(domain) = &self.domain {
             let descriptors: Result<Vec<Value>, Failure> = self

@@ -2,7 +2,7 @@
 
 use clap::Args;
 use http::Method;
-use palisade_server::failure::{Ending, Failure};
+use palisade_server::failure::{CommandStatus, Failure};
 use serde_json::{Value, json};
 
 use super::super::table::Table;
@@ -109,7 +109,7 @@ fn listed(answer: &Value) -> String {
 }
 
 impl KeyCreate {
-    pub(crate) fn run(self) -> Result<Ending, Failure> {
+    pub(crate) fn run(self) -> Result<CommandStatus, Failure> {
         let mut body = json!({"name": self.name, "tier": self.tier});
         if !self.scopes.is_empty() {
             body["scopes"] = json!(self.scopes);
@@ -122,7 +122,7 @@ impl KeyCreate {
 }
 
 impl KeyRotate {
-    pub(crate) fn run(self) -> Result<Ending, Failure> {
+    pub(crate) fn run(self) -> Result<CommandStatus, Failure> {
         let path = format!("{PATH}/{}/rotate", checked(&self.hash)?);
         let mut body = json!({"overlap_seconds": self.overlap});
         if let Some(reason) = &self.reason {
@@ -133,7 +133,7 @@ impl KeyRotate {
 }
 
 impl KeyRevoke {
-    pub(crate) fn run(self) -> Result<Ending, Failure> {
+    pub(crate) fn run(self) -> Result<CommandStatus, Failure> {
         let path = format!("{PATH}/{}/revoke", checked(&self.hash)?);
         let body = json!({"reason": self.reason});
         let said = |_: &Value| "revoked\n".to_owned();
@@ -142,7 +142,7 @@ impl KeyRevoke {
 }
 
 impl KeyList {
-    pub(crate) fn run(self) -> Result<Ending, Failure> {
+    pub(crate) fn run(self) -> Result<CommandStatus, Failure> {
         let after = self.after.as_deref().map(checked).transpose()?;
         let path = with_query(
             PATH,

@@ -2,7 +2,7 @@
 
 use clap::Args;
 use http::Method;
-use palisade_server::failure::{Ending, Failure};
+use palisade_server::failure::{CommandStatus, Failure};
 use serde_json::{Value, json};
 
 use super::super::table::Table;
@@ -110,14 +110,14 @@ fn listed(answer: &Value) -> String {
 }
 
 impl QuotaGet {
-    pub(crate) fn run(self) -> Result<Ending, Failure> {
+    pub(crate) fn run(self) -> Result<CommandStatus, Failure> {
         let path = path(&self.hash, "")?;
         self.server.ask(Method::GET, &path, None, shown)
     }
 }
 
 impl QuotaList {
-    pub(crate) fn run(self) -> Result<Ending, Failure> {
+    pub(crate) fn run(self) -> Result<CommandStatus, Failure> {
         let mut path = "/admin/rate-limit/quotas".to_owned();
         if let Some(after) = &self.after {
             path.push_str("?after=");
@@ -128,7 +128,7 @@ impl QuotaList {
 }
 
 impl QuotaReset {
-    pub(crate) fn run(self) -> Result<Ending, Failure> {
+    pub(crate) fn run(self) -> Result<CommandStatus, Failure> {
         let path = path(&self.hash, "/reset")?;
         let body = json!({"reason": self.reason});
         self.server.ask(Method::POST, &path, Some(&body), shown)
@@ -136,7 +136,7 @@ impl QuotaReset {
 }
 
 impl QuotaTier {
-    pub(crate) fn run(self) -> Result<Ending, Failure> {
+    pub(crate) fn run(self) -> Result<CommandStatus, Failure> {
         let path = path(&self.hash, "/tier")?;
         let mut body = json!({"tier": self.tier});
         if let Some(reason) = &self.reason {

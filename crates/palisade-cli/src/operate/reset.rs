@@ -2,7 +2,7 @@
 
 use clap::Args;
 use http::Method;
-use palisade_server::failure::{Ending, Failure};
+use palisade_server::failure::{CommandStatus, Failure};
 use serde_json::{Map, Value, json};
 
 use super::super::table::Table;
@@ -31,7 +31,7 @@ pub(crate) struct Reset {
 }
 
 impl Reset {
-    pub(crate) fn run(self) -> Result<Ending, Failure> {
+    pub(crate) fn run(self) -> Result<CommandStatus, Failure> {
         let given = [
             ("ip", &self.ip),
             ("org", &self.org),

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use clap::Args;
 use http::Method;
-use palisade_server::failure::{Ending, Failure};
+use palisade_server::failure::{CommandStatus, Failure};
 use palisade_server::output;
 use serde_json::{Value, json};
 
@@ -25,7 +25,7 @@ pub(crate) struct Status {
 }
 
 impl Status {
-    pub(crate) fn run(self) -> Result<Ending, Failure> {
+    pub(crate) fn run(self) -> Result<CommandStatus, Failure> {
         if self.ready {
             return self.readiness();
         }
@@ -33,7 +33,7 @@ impl Status {
         self.server.ask_then(Method::GET, path, None, shown, ending)
     }
 
-    fn readiness(&self) -> Result<Ending, Failure> {
+    fn readiness(&self) -> Result<CommandStatus, Failure> {
         let (status, _) = self.server.text("/health/ready")?;
         let is_ready = status.is_success();
         match self.server.prints_json() {
@@ -41,18 +41,18 @@ impl Status {
             false => output::line(if is_ready { "ready" } else { "not ready" }),
         }
         Ok(match is_ready {
-            true => Ending::Done,
-            false => Ending::Negative,
+            true => CommandStatus::Done,
+            false => CommandStatus::Negative,
         })
     }
 }
 
-fn ending(answer: &Value) -> Ending {
+fn ending(answer: &Value) -> CommandStatus {
     let is_down = |name: &str| answer[name]["state"] == "down";
     let is_normal = pairs(&answer["modes"]).all(|(_, mode)| mode == "normal");
     match answer["ready"] == true && !is_down("store") && !is_down("policy") && is_normal {
-        true => Ending::Done,
-        false => Ending::Negative,
+        true => CommandStatus::Done,
+        false => CommandStatus::Negative,
     }
 }
 
@@ -129,7 +129,7 @@ mod tests {
             "policy": {"state": "up", "source": "file", "revision": 1, "cached": 0, "since": null, "last_error": null},
             "circuits": [["login", "open"]], "modes": [["login", "normal"]],
         });
-        assert_eq!(ending(&answer), Ending::Negative);
+        assert_eq!(ending(&answer), CommandStatus::Negative);
         insta::assert_snapshot!(shown(&answer), @r"
         ready      yes
         store      down since 2026-01-01T00:00:00Z: unreachable
@@ -138,7 +138,7 @@ mod tests {
         level      2 of 3
         ");
         answer["store"] = json!({"state": "up", "since": null, "last_error": "unreachable", "p50_us": 90, "p99_us": 300});
-        assert_eq!(ending(&answer), Ending::Done);
+        assert_eq!(ending(&answer), CommandStatus::Done);
         assert!(shown(&answer).contains("store      up, last failure: unreachable, p50 90 µs"));
     }
 
@@ -150,7 +150,7 @@ mod tests {
             "circuits": [["login", "closed"], ["otp", "closed"]],
             "modes": [["login", "fail_closed"], ["otp", "normal"]],
         });
-        assert_eq!(ending(&answer), Ending::Negative);
+        assert_eq!(ending(&answer), CommandStatus::Negative);
         let said = shown(&answer);
         assert!(
             said.contains("mode       login fail_closed, circuit closed\n"),
@@ -161,6 +161,6 @@ mod tests {
             "{said}"
         );
         answer["modes"][0][1] = json!("normal");
-        assert_eq!(ending(&answer), Ending::Done);
+        assert_eq!(ending(&answer), CommandStatus::Done);
     }
 }

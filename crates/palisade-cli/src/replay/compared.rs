@@ -8,7 +8,7 @@ use palisade_core::decision::Decision;
 use palisade_core::time::Micros;
 use serde_json::{Value, json};
 
-use super::super::events::Numbered;
+use super::super::events::NumberedEvent;
 use super::outcome::asked;
 use super::subjects::{Subject, Subjects};
 use super::summary::SUBJECTS_SHOWN;
@@ -18,7 +18,7 @@ const EXAMPLES_MAX: usize = 10;
 
 /// Differences of one kind.
 #[derive(Default)]
-pub(super) struct Changed {
+pub(super) struct ChangedDecisions {
     pub(super) count: u64,
     pub(super) by: BTreeMap<Cause, u64>,
     subjects: Subjects,
@@ -35,14 +35,14 @@ pub(super) struct Example {
 
 /// The differences under another policy.
 #[derive(Default)]
-pub(super) struct Compared {
-    pub(super) newly_denied: Changed,
-    pub(super) newly_allowed: Changed,
+pub(super) struct ReplayComparison {
+    pub(super) newly_denied: ChangedDecisions,
+    pub(super) newly_allowed: ChangedDecisions,
     pub(super) otherwise: u64,
 }
 
-impl Changed {
-    fn count(&mut self, numbered: &Numbered, refusing: &Decision) {
+impl ChangedDecisions {
+    fn count(&mut self, numbered: &NumberedEvent, refusing: &Decision) {
         let cause = Cause::of(refusing);
         self.count += 1;
         self.subjects.count(numbered, false);
@@ -99,11 +99,11 @@ impl Changed {
     }
 }
 
-impl Compared {
+impl ReplayComparison {
     /// Counts the difference to `other`; true if there is one.
     pub(super) fn count(
         &mut self,
-        numbered: &Numbered,
+        numbered: &NumberedEvent,
         given: &Decision,
         other: &Decision,
     ) -> bool {

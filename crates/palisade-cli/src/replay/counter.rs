@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 
 use palisade_server::failure::Failure;
 
-use super::super::events::{Done, Numbered};
+use super::super::events::{BatchReturn, NumberedEvent};
 use super::subjects::Subjects;
 use super::timeline::Timeline;
 
@@ -16,20 +16,20 @@ const WAITING_MAX: usize = 4;
 
 /// The counts by subject and time.
 #[derive(Default)]
-pub(super) struct Counted {
+pub(super) struct EventCounts {
     pub(super) subjects: Subjects,
     pub(super) timeline: Timeline,
 }
 
 /// Sends decided events to the counting thread.
 pub(super) struct Counter {
-    batches: SyncSender<Vec<Numbered>>,
-    thread: JoinHandle<Counted>,
+    batches: SyncSender<Vec<NumberedEvent>>,
+    thread: JoinHandle<EventCounts>,
 }
 
 impl Counter {
     /// Starts the thread. It returns batches through `done` when they are counted.
-    pub(super) fn start(done: Done) -> Result<Self, Failure> {
+    pub(super) fn start(done: BatchReturn) -> Result<Self, Failure> {
         let (batches, decided) = sync_channel(WAITING_MAX);
         let thread = std::thread::Builder::new()
             .name("palisade-count".to_owned())
@@ -41,12 +41,12 @@ impl Counter {
     }
 
     /// Queues a batch to be counted.
-    pub(super) fn take(&self, batch: Vec<Numbered>) -> Result<(), Failure> {
+    pub(super) fn take(&self, batch: Vec<NumberedEvent>) -> Result<(), Failure> {
         self.batches.send(batch).map_err(|_| ended())
     }
 
     /// Waits until everything is counted, and returns the counts.
-    pub(super) fn end(self) -> Result<Counted, Failure> {
+    pub(super) fn end(self) -> Result<EventCounts, Failure> {
         drop(self.batches);
         self.thread.join().map_err(|_| ended())
     }
@@ -56,8 +56,8 @@ fn ended() -> Failure {
     Failure::unavailable("the thread that counts has ended".to_owned(), "report it")
 }
 
-fn count_all(decided: &Receiver<Vec<Numbered>>, done: &Done) -> Counted {
-    let mut counted = Counted::default();
+fn count_all(decided: &Receiver<Vec<NumberedEvent>>, done: &BatchReturn) -> EventCounts {
+    let mut counted = EventCounts::default();
     while let Ok(batch) = decided.recv() {
         for numbered in &batch {
             if let Some(is_allowed) = numbered.is_allowed {

@@ -16,10 +16,10 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use palisade_policy::{Env, Overrides};
 use palisade_server::config::{self, Config};
-use palisade_server::failure::{Ending, Failure};
+use palisade_server::failure::{CommandStatus, Failure};
 use palisade_server::output;
 
-use super::events::{Names, Recording};
+use super::events::{Names, RecordingArgs};
 use super::offline;
 use run::Run;
 
@@ -34,7 +34,7 @@ pub(super) use run::progress;
 #[derive(Debug, Args)]
 pub(crate) struct Replay {
     #[command(flatten)]
-    recording: Recording,
+    recording: RecordingArgs,
     /// Configuration and policy file [default: the embedded policy]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -56,7 +56,7 @@ pub(crate) struct Replay {
 }
 
 impl Replay {
-    pub(crate) fn run(self) -> Result<Ending, Failure> {
+    pub(crate) fn run(self) -> Result<CommandStatus, Failure> {
         let config = load(self.config.as_deref())?;
         let against = self.against.as_deref().map(|path| load(Some(path)));
         let against = against.transpose()?;
@@ -75,7 +75,7 @@ impl Replay {
             true => output::json(&summary.as_json()),
             false => output::print(&summary.text()),
         }
-        Ok(Ending::Done)
+        Ok(CommandStatus::Done)
     }
 }
 

@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use palisade_core::time::Micros;
 
-use super::compared::{Changed, Compared};
+use super::compared::{ChangedDecisions, ReplayComparison};
 use super::subjects::Share;
 use super::summary::{PLOT_ROWS_MAX, Summary};
 
@@ -128,7 +128,7 @@ fn table(title: &str, rows: &[(String, Share)]) -> String {
     text + "</table>\n"
 }
 
-fn comparison(compared: &Compared) -> String {
+fn comparison(compared: &ReplayComparison) -> String {
     let mut text = format!(
         "<h2>Against the other policy</h2>\n<p><b>{}</b> treated differently.</p>\n",
         compared.differ()
@@ -145,7 +145,7 @@ fn comparison(compared: &Compared) -> String {
     text
 }
 
-fn changed(title: &str, changed: &Changed) -> String {
+fn changed(title: &str, changed: &ChangedDecisions) -> String {
     let rows: Vec<(String, Share)> = changed
         .by
         .iter()

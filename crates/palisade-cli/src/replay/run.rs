@@ -5,23 +5,23 @@ use std::io::IsTerminal;
 use std::sync::Arc;
 
 use indicatif::{ProgressBar, ProgressStyle};
-use palisade::cases::{CaseError, Decided, Event, Replayer};
+use palisade::cases::{CaseError, Event, EventDecision, Replayer};
 use palisade_core::decision::Decision;
 use palisade_server::config::Config;
 use palisade_server::failure::Failure;
 use palisade_server::output;
 use serde_json::json;
 
-use super::super::events::{Ahead, Names, Numbered, Recording, Unread, read_ahead};
+use super::super::events::{Ahead, LineError, Names, NumberedEvent, RecordingArgs, read_ahead};
 use super::super::offline;
-use super::compared::Compared;
+use super::compared::ReplayComparison;
 use super::counter::Counter;
 use super::outcome::{Outcome, asked};
 use super::summary::Summary;
 
 /// The settings of a replay.
 pub(super) struct Run<'a> {
-    pub(super) recording: &'a Recording,
+    pub(super) recording: &'a RecordingArgs,
     pub(super) names: Names,
     /// The policy, and another one to compare it with.
     pub(super) policies: [Option<&'a Config>; 2],
@@ -46,12 +46,12 @@ impl Run<'_> {
         };
         let mut replays = [self.replayer(one)?, self.replayer(other)?];
         let mut summary = Summary::default();
-        summary.compared = other.map(|_| Compared::default());
+        summary.compared = other.map(|_| ReplayComparison::default());
         let counter = Counter::start(ahead.done.clone())?;
         while let Some(mut batch) = ahead.next()? {
             for numbered in &mut batch {
                 if let Err(why) = self.decide(&mut replays, numbered, &mut summary).await {
-                    ahead.wrong.note(numbered.line, &Unread::Field(why));
+                    ahead.wrong.note(numbered.line, &LineError::Field(why));
                 }
             }
             progress.set_position(if ahead.length.is_some() {
@@ -94,7 +94,7 @@ impl Run<'_> {
     async fn decide(
         &self,
         replays: &mut [Option<Replayer>; 2],
-        numbered: &mut Numbered,
+        numbered: &mut NumberedEvent,
         summary: &mut Summary,
     ) -> Result<(), CaseError> {
         let [one, other] = replays;
@@ -118,7 +118,7 @@ impl Run<'_> {
 async fn decide(
     replayer: &mut Option<Replayer>,
     event: &Event,
-) -> Result<Option<Decided>, CaseError> {
+) -> Result<Option<EventDecision>, CaseError> {
     match replayer {
         Some(replayer) => replayer.decide(event).await,
         None => Ok(None),
@@ -126,8 +126,13 @@ async fn decide(
 }
 
 /// Returns one decision as a line.
-fn show(as_json: bool, numbered: &Numbered, given: &Decision, other: Option<&Decision>) -> String {
-    let Numbered { line, event, .. } = numbered;
+fn show(
+    as_json: bool,
+    numbered: &NumberedEvent,
+    given: &Decision,
+    other: Option<&Decision>,
+) -> String {
+    let NumberedEvent { line, event, .. } = numbered;
     let (at, asked) = (event.at.to_rfc3339(), asked(event));
     let given = Outcome(given);
     match (as_json, other.map(Outcome)) {

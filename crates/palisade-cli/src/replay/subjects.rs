@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-use super::super::events::Numbered;
+use super::super::events::NumberedEvent;
 
 /// Most subjects that are told apart at once. Beyond that, the half with the fewest refusals is
 /// forgotten.
@@ -65,7 +65,7 @@ pub(super) struct Subjects {
 }
 
 impl Subjects {
-    pub(super) fn count(&mut self, numbered: &Numbered, is_allowed: bool) {
+    pub(super) fn count(&mut self, numbered: &NumberedEvent, is_allowed: bool) {
         let Some(whose) = numbered.whose else { return };
         let fresh = Subject {
             first_line: numbered.line,
@@ -117,7 +117,7 @@ mod tests {
         let mut subjects = Subjects::default();
         let hasher = RandomState::new();
         let of = |line: u64, subject: u32| {
-            Numbered {
+            NumberedEvent {
             line,
             event: parse_event(
                 r#"{"at":"2026-01-01T00:00:00Z","op":"request","ip":"::1","method":"GET","path":"/"}"#,

@@ -12,8 +12,8 @@ use super::super::events::WrongLines;
 use super::super::table::Table;
 use super::bars::{bar, split_bar};
 use super::classes::Classes;
-use super::compared::Compared;
-use super::counter::Counted;
+use super::compared::ReplayComparison;
+use super::counter::EventCounts;
 use super::outcome::class_of;
 use super::subjects::{Share, Subject};
 
@@ -47,8 +47,8 @@ pub(super) struct Summary {
     classes: Classes,
     guard: Share,
     /// Counts by subject and time.
-    pub(super) counted: Counted,
-    pub(super) compared: Option<Compared>,
+    pub(super) counted: EventCounts,
+    pub(super) compared: Option<ReplayComparison>,
     pub(super) wrong: WrongLines,
     /// Lines that report no decision.
     pub(super) others: u64,
@@ -225,7 +225,7 @@ impl Summary {
             "subjects_seen": self.counted.subjects.len(), "over_time": times,
             "wrong_lines": self.wrong.count, "first_wrong_lines": wrong,
             "other_lines": self.others, "overflowed": self.overflowed,
-            "against": self.compared.as_ref().map(Compared::as_json)}})
+            "against": self.compared.as_ref().map(ReplayComparison::as_json)}})
     }
 }
 

@@ -7,14 +7,14 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use palisade::store::memory::backup;
-use palisade_server::failure::{Ending, Failure};
+use palisade_server::failure::{CommandStatus, Failure};
 use palisade_server::output;
 use palisade_server::serve::{SECRET_FILE, mark_backup};
 use serde_json::json;
 use zeroize::Zeroizing;
 
 use super::manifest::{Manifest, write_private};
-use super::{Found, Place, is_open_to_others, not_copied};
+use super::{NamedStore, StoreArgs, is_open_to_others, not_copied};
 
 /// Copies the embedded store, also while its server runs.
 ///
@@ -27,7 +27,7 @@ pub(crate) struct Backup {
     #[arg(value_name = "DIR")]
     to: PathBuf,
     #[command(flatten)]
-    place: Place,
+    place: StoreArgs,
     /// Leave out the data directory's secret. Keep it elsewhere: the copy is useless without it
     #[arg(long)]
     without_secret: bool,
@@ -37,7 +37,7 @@ pub(crate) struct Backup {
 }
 
 impl Backup {
-    pub(crate) fn run(self) -> Result<Ending, Failure> {
+    pub(crate) fn run(self) -> Result<CommandStatus, Failure> {
         let found = self.place.find()?;
         let data = found.directory()?;
         let keyring = found.keyring()?;
@@ -51,7 +51,7 @@ impl Backup {
         self.print(&written, copied.skipped_frames);
         // A damaged copy must not count as the last backup that was made.
         if copied.skipped_frames > 0 {
-            return Ok(Ending::Negative);
+            return Ok(CommandStatus::Negative);
         }
         if let Err(error) = mark_backup(data, &written.taken_at) {
             output::error_line(&format!(
@@ -60,7 +60,7 @@ impl Backup {
                 data.display()
             ));
         }
-        Ok(Ending::Done)
+        Ok(CommandStatus::Done)
     }
 
     /// Makes sure that the directory exists, is empty, and is open to this user only, as a new one
@@ -88,7 +88,7 @@ impl Backup {
         }
     }
 
-    fn copy_secret(&self, found: &Found, data: &Path) -> Result<(), Failure> {
+    fn copy_secret(&self, found: &NamedStore, data: &Path) -> Result<(), Failure> {
         if self.without_secret || found.given()?.is_configured() {
             return Ok(());
         }

@@ -10,13 +10,13 @@ use clap::Args;
 use palisade::state::{self, Counts};
 use palisade::store::Store;
 use palisade::store::memory::MemoryStore;
-use palisade_server::failure::{Ending, Failure};
+use palisade_server::failure::{CommandStatus, Failure};
 use palisade_server::output;
-use palisade_server::store::{Opening, opening};
+use palisade_server::store::{PreparedStore, opening};
 use serde_json::json;
 
 use super::super::offline;
-use super::{Found, Place, failed};
+use super::{NamedStore, StoreArgs, failed};
 
 /// Writes the lasting state of a store to a file that another store can import.
 ///
@@ -28,14 +28,14 @@ pub(crate) struct Export {
     /// File to write; it must not exist yet
     file: PathBuf,
     #[command(flatten)]
-    place: Place,
+    place: StoreArgs,
     /// Print JSON
     #[arg(long)]
     json: bool,
 }
 
 impl Export {
-    pub(crate) fn run(self) -> Result<Ending, Failure> {
+    pub(crate) fn run(self) -> Result<CommandStatus, Failure> {
         let found = self.place.find()?;
         let counts = offline::runtime()?.block_on(self.export(&found))?;
         if self.json {
@@ -43,10 +43,10 @@ impl Export {
         } else {
             output::line(&format!("{}: {}", self.file.display(), words(&counts)));
         }
-        Ok(Ending::Done)
+        Ok(CommandStatus::Done)
     }
 
-    async fn export(&self, found: &Found) -> Result<Counts, Failure> {
+    async fn export(&self, found: &NamedStore) -> Result<Counts, Failure> {
         let keyring = found.keyring()?;
         let store = reader(found).await?;
         let file = self.create()?;
@@ -74,9 +74,9 @@ impl Export {
 }
 
 /// A store to read from. A data directory is only looked at: its server may hold it.
-async fn reader(found: &Found) -> Result<Arc<dyn Store>, Failure> {
+async fn reader(found: &NamedStore) -> Result<Arc<dyn Store>, Failure> {
     match opening(&found.config.store)? {
-        Opening::Embedded(bounds, directory) => {
+        PreparedStore::Embedded(bounds, directory) => {
             let looked = MemoryStore::look(&directory, Arc::clone(&found.clock), &bounds);
             let (store, report) = looked.map_err(|error| {
                 Failure::unavailable(
@@ -89,7 +89,7 @@ async fn reader(found: &Found) -> Result<Arc<dyn Store>, Failure> {
             }
             Ok(Arc::new(store))
         }
-        Opening::Memory(_) => Err(Failure::usage(
+        PreparedStore::Memory(_) => Err(Failure::usage(
             "`memory:` keeps nothing that could be written",
             "name another store with `--store`",
         )),

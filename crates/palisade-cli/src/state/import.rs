@@ -3,15 +3,15 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use palisade::state::{self, Existing, Imported, Verified};
-use palisade_server::failure::{Ending, Failure};
+use palisade::state::{self, ExistingItems, ImportSummary, VerifiedFile};
+use palisade_server::failure::{CommandStatus, Failure};
 use palisade_server::output;
-use palisade_server::store::{self, Opening};
+use palisade_server::store::{self, PreparedStore};
 use serde_json::json;
 
 use super::super::offline;
 use super::export::words;
-use super::{Found, Place, failed};
+use super::{NamedStore, StoreArgs, failed};
 
 /// Imports a file of `palisade export` into another store.
 ///
@@ -25,7 +25,7 @@ pub(crate) struct ImportState {
     /// File that `palisade export` wrote
     file: PathBuf,
     #[command(flatten)]
-    place: Place,
+    place: StoreArgs,
     /// Replace records and entries that the store already has
     #[arg(long)]
     replace: bool,
@@ -35,21 +35,24 @@ pub(crate) struct ImportState {
 }
 
 impl ImportState {
-    pub(crate) fn run(self) -> Result<Ending, Failure> {
+    pub(crate) fn run(self) -> Result<CommandStatus, Failure> {
         let found = self.place.find()?;
         let (verified, imported) = offline::runtime()?.block_on(self.import(&found))?;
         self.print(&verified, &imported);
         Ok(match imported.unknown_api_keys {
-            0 => Ending::Done,
-            _ => Ending::Negative,
+            0 => CommandStatus::Done,
+            _ => CommandStatus::Negative,
         })
     }
 
-    async fn import(&self, found: &Found) -> Result<(Verified, Imported), Failure> {
+    async fn import(&self, found: &NamedStore) -> Result<(VerifiedFile, ImportSummary), Failure> {
         let keyring = found.keyring()?;
-        let verified = Verified::read(offline::lines(&self.file)?, &keyring)
+        let verified = VerifiedFile::read(offline::lines(&self.file)?, &keyring)
             .map_err(|error| failed(&error))?;
-        if matches!(store::opening(&found.config.store)?, Opening::Memory(_)) {
+        if matches!(
+            store::opening(&found.config.store)?,
+            PreparedStore::Memory(_)
+        ) {
             return Err(Failure::usage(
                 "`memory:` would forget it at once",
                 "name another store with `--store`",
@@ -57,8 +60,8 @@ impl ImportState {
         }
         let store = store::open(&found.config.store, &found.clock).await?;
         let existing = match self.replace {
-            true => Existing::Replace,
-            false => Existing::Keep,
+            true => ExistingItems::Replace,
+            false => ExistingItems::Keep,
         };
         let policy = found.config.policy();
         let lines = offline::lines(&self.file)?;
@@ -66,7 +69,7 @@ impl ImportState {
         Ok((verified, imported.map_err(|error| failed(&error))?))
     }
 
-    fn print(&self, verified: &Verified, imported: &Imported) {
+    fn print(&self, verified: &VerifiedFile, imported: &ImportSummary) {
         if self.json {
             output::json(&json!({ "file": verified.counts, "imported": imported }));
             return;

@@ -27,11 +27,11 @@ pub(super) struct Manifest {
     pub(super) changes: u64,
     /// Fingerprints of the secrets that the digests were made under.
     secrets: Vec<String>,
-    files: Vec<Summed>,
+    files: Vec<FileSum>,
 }
 
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Summed {
+struct FileSum {
     name: String,
     bytes: u64,
     sha256: String,
@@ -106,11 +106,11 @@ fn fingerprints(keyring: &Keyring) -> Vec<String> {
     all.into_iter().flatten().map(Digest::hex).collect()
 }
 
-fn sums(copy: &Path) -> std::io::Result<Vec<Summed>> {
+fn sums(copy: &Path) -> std::io::Result<Vec<FileSum>> {
     let mut found = Vec::new();
     for name in [STATE, BURST, SECRET_FILE] {
         match sum(&copy.join(name)) {
-            Ok((bytes, sha256)) => found.push(Summed {
+            Ok((bytes, sha256)) => found.push(FileSum {
                 name: name.to_owned(),
                 bytes,
                 sha256,

@@ -34,7 +34,7 @@ const PATIENCE_MIN: Duration = Duration::from_secs(10);
 
 /// The store to work on.
 #[derive(Debug, Args)]
-struct Place {
+struct StoreArgs {
     /// Configuration file of the server
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -44,19 +44,19 @@ struct Place {
 }
 
 /// The store that was named, and everything needed to read it.
-struct Found {
+struct NamedStore {
     config: Config,
     env: Env,
     clock: Arc<dyn Clock>,
 }
 
-impl Place {
-    fn find(&self) -> Result<Found, Failure> {
+impl StoreArgs {
+    fn find(&self) -> Result<NamedStore, Failure> {
         let env = Env::from_process();
         let flags = Overrides::default().with("--store", "store.url", self.store.clone());
         let mut config = config::load(self.config.as_deref(), &env, &flags)?;
         config.store.timeout = config.store.timeout.max(PATIENCE_MIN);
-        Ok(Found {
+        Ok(NamedStore {
             config,
             env,
             clock: Arc::new(SystemClock::new()),
@@ -64,7 +64,7 @@ impl Place {
     }
 }
 
-impl Found {
+impl NamedStore {
     /// Returns the secrets that the configuration names.
     fn given(&self) -> Result<GivenSecrets, Failure> {
         GivenSecrets::read(&self.config, &self.env)

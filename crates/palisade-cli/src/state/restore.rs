@@ -5,14 +5,14 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use palisade::store::memory::backup;
 use palisade_core::key::Keyring;
-use palisade_server::failure::{Ending, Failure};
+use palisade_server::failure::{CommandStatus, Failure};
 use palisade_server::output;
 use palisade_server::serve::SECRET_FILE;
 use serde_json::json;
 use zeroize::Zeroizing;
 
 use super::manifest::{Manifest, write_private};
-use super::{Found, Place, is_open_to_others, not_copied};
+use super::{NamedStore, StoreArgs, is_open_to_others, not_copied};
 
 /// Puts a copy of `palisade backup` into the data directory of a stopped server.
 ///
@@ -24,7 +24,7 @@ pub(crate) struct Restore {
     #[arg(value_name = "DIR")]
     from: PathBuf,
     #[command(flatten)]
-    place: Place,
+    place: StoreArgs,
     /// First move the present content of the data directory into a folder `before-TIME` in it
     #[arg(long)]
     replace: bool,
@@ -34,7 +34,7 @@ pub(crate) struct Restore {
 }
 
 impl Restore {
-    pub(crate) fn run(self) -> Result<Ending, Failure> {
+    pub(crate) fn run(self) -> Result<CommandStatus, Failure> {
         let found = self.place.find()?;
         let data = found.directory()?;
         let manifest = Manifest::read(&self.from)?;
@@ -60,7 +60,7 @@ impl Restore {
                 "changes": restored.changes,
                 "moved_to": aside,
             }));
-            return Ok(Ending::Done);
+            return Ok(CommandStatus::Done);
         }
         output::line(&format!(
             "{}: restored as of {}; start the server",
@@ -73,11 +73,11 @@ impl Restore {
                 aside.display()
             ));
         }
-        Ok(Ending::Done)
+        Ok(CommandStatus::Done)
     }
 
     /// Checks that a configured secret is the copy's; without one the copy must contain its own.
-    fn check_secret(&self, found: &Found, manifest: &Manifest) -> Result<(), Failure> {
+    fn check_secret(&self, found: &NamedStore, manifest: &Manifest) -> Result<(), Failure> {
         let keyring = match found.given()?.is_configured() {
             true => found.keyring()?,
             false if manifest.has_secret() => {
@@ -97,7 +97,7 @@ impl Restore {
         }
     }
 
-    fn set_aside(&self, found: &Found, data: &Path) -> Result<Option<PathBuf>, Failure> {
+    fn set_aside(&self, found: &NamedStore, data: &Path) -> Result<Option<PathBuf>, Failure> {
         let stamp = found.now().replace(':', "");
         backup::set_aside(data, &format!("before-{stamp}"), &[SECRET_FILE])
             .map_err(|error| not_copied(&error))
@@ -105,7 +105,7 @@ impl Restore {
 
     fn restore_secret(
         &self,
-        found: &Found,
+        found: &NamedStore,
         manifest: &Manifest,
         data: &Path,
     ) -> Result<(), Failure> {

@@ -4,14 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::str::FromStr;
 use std::sync::Arc;
 
-use super::measure::{Group, Kind, Measured, Window};
-use super::prove::Touched;
+use super::measure::{Group, Kind, Measurements, Window};
+use super::prove::TrialResult;
 
 /// A share of callers, in millionths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Allowed(u64);
+pub(super) struct CallerShare(u64);
 
-impl FromStr for Allowed {
+impl FromStr for CallerShare {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -34,7 +34,7 @@ impl FromStr for Allowed {
     }
 }
 
-impl Allowed {
+impl CallerShare {
     /// Returns this share of `callers`, as a number of callers.
     pub(super) fn of(self, callers: u64) -> u64 {
         let share = u128::from(callers) * u128::from(self.0) / 1_000_000;
@@ -68,31 +68,31 @@ pub(super) struct Limit {
 
 /// Suggested limits, and the result of running the log through them.
 pub(super) struct Suggestion {
-    pub(super) asked: Allowed,
+    pub(super) asked: CallerShare,
     pub(super) limits: Vec<Limit>,
     /// Share that each kind is granted; less than was asked for where limits add up.
-    granted: BTreeMap<Kind, Allowed>,
+    granted: BTreeMap<Kind, CallerShare>,
     /// Percentage added to the limits of a kind where even the busiest caller's peak, as the limit,
     /// refused somebody.
     headroom: BTreeMap<Kind, u64>,
-    pub(super) touched: Touched,
+    pub(super) touched: TrialResult,
 }
 
 impl Suggestion {
-    pub(super) fn of(measured: &Measured, asked: Allowed) -> Self {
+    pub(super) fn of(measured: &Measurements, asked: CallerShare) -> Self {
         let granted = Kind::ALL.into_iter().map(|kind| (kind, asked)).collect();
         let mut suggestion = Self {
             asked,
             limits: Vec::new(),
             granted,
             headroom: BTreeMap::new(),
-            touched: Touched::default(),
+            touched: TrialResult::default(),
         };
         suggestion.choose(measured);
         suggestion
     }
 
-    fn choose(&mut self, measured: &Measured) {
+    fn choose(&mut self, measured: &Measurements) {
         let groups = measured.groups();
         self.limits = groups
             .iter()
@@ -104,7 +104,7 @@ impl Suggestion {
             .collect();
     }
 
-    fn limit(&self, measured: &Measured, group: &Group, window: Window) -> Option<Limit> {
+    fn limit(&self, measured: &Measurements, group: &Group, window: Window) -> Option<Limit> {
         let peaks = measured.peaks(group, window);
         let callers = peaks.len() as u64;
         let share = self.granted.get(&group.kind)?.of(callers);
@@ -132,7 +132,11 @@ impl Suggestion {
 
     /// Takes the result of running the log. Returns the kinds of which too many callers were
     /// touched.
-    pub(super) fn judge(&mut self, measured: &Measured, touched: Touched) -> BTreeSet<Kind> {
+    pub(super) fn judge(
+        &mut self,
+        measured: &Measurements,
+        touched: TrialResult,
+    ) -> BTreeSet<Kind> {
         self.touched = touched;
         let over = Kind::ALL.into_iter().filter(|kind| {
             let allowed = self.asked.of(measured.callers_of(*kind));
@@ -143,7 +147,7 @@ impl Suggestion {
 
     /// Grants less to these kinds and, when that is nothing, raises their limits. This terminates
     /// before the limits reach what all callers together use.
-    pub(super) fn loosen(&mut self, measured: &Measured, over: &BTreeSet<Kind>) {
+    pub(super) fn loosen(&mut self, measured: &Measurements, over: &BTreeSet<Kind>) {
         for kind in over {
             match self.granted.get_mut(kind) {
                 Some(granted) if granted.0 > 0 => *granted = granted.halved(),
@@ -169,13 +173,13 @@ mod tests {
 
     #[test]
     fn shares_are_read_as_people_write_them() {
-        let share = |text: &str| text.parse::<Allowed>().map(|share| share.of(10_000));
+        let share = |text: &str| text.parse::<CallerShare>().map(|share| share.of(10_000));
         assert_eq!(share("0.1%"), Ok(10));
         assert_eq!(share("0.02"), Ok(200));
         assert_eq!(share("0"), Ok(0));
         assert!(share("101%").is_err() && share("few").is_err() && share("-1%").is_err());
-        assert_eq!("0.1%".parse::<Allowed>().unwrap().shown(), "0.1%");
-        assert_eq!("5%".parse::<Allowed>().unwrap().shown(), "5%");
+        assert_eq!("0.1%".parse::<CallerShare>().unwrap().shown(), "0.1%");
+        assert_eq!("5%".parse::<CallerShare>().unwrap().shown(), "5%");
     }
 
     #[test]

@@ -127,7 +127,7 @@ impl Peak {
 }
 
 /// The usage of all callers.
-pub(super) struct Measured {
+pub(super) struct Measurements {
     pub(super) hasher: RandomState,
     groups: HashMap<Group, u32>,
     callers: HashMap<(u32, u64), Caller>,
@@ -139,7 +139,7 @@ pub(super) struct Measured {
     span: Option<(Micros, Micros)>,
 }
 
-impl Measured {
+impl Measurements {
     pub(super) fn new(callers_max: usize) -> Self {
         Self {
             hasher: RandomState::new(),

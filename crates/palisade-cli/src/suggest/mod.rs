@@ -11,14 +11,14 @@ use std::path::PathBuf;
 use clap::Args;
 use palisade_policy::{Env, Overrides};
 use palisade_server::config::{self, Config};
-use palisade_server::failure::{Ending, Failure};
+use palisade_server::failure::{CommandStatus, Failure};
 use palisade_server::output;
 
-use super::events::{Names, Recording, read_ahead};
+use super::events::{Names, RecordingArgs, read_ahead};
 use super::offline;
 use super::replay::progress;
-use choose::{Allowed, Suggestion};
-use measure::Measured;
+use choose::{CallerShare, Suggestion};
+use measure::Measurements;
 
 /// Suggests limits from a log that would have touched at most a chosen share of callers.
 ///
@@ -28,14 +28,14 @@ use measure::Measured;
 #[derive(Debug, Args)]
 pub(crate) struct Suggest {
     #[command(flatten)]
-    recording: Recording,
+    recording: RecordingArgs,
     /// Configuration and policy file whose routes give the classes [default: the embedded
     /// policy's]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Largest share of the callers of each kind that may be refused at least once
     #[arg(long, value_name = "SHARE", default_value = "0.1%")]
-    deny_at_most: Allowed,
+    deny_at_most: CallerShare,
     /// Most callers that are measured; further ones are left out and counted
     #[arg(long, value_name = "COUNT", default_value_t = 500_000, value_parser = clap::value_parser!(u64).range(1000..))]
     callers_max: u64,
@@ -45,7 +45,7 @@ pub(crate) struct Suggest {
 }
 
 impl Suggest {
-    pub(crate) fn run(self) -> Result<Ending, Failure> {
+    pub(crate) fn run(self) -> Result<CommandStatus, Failure> {
         if self.recording.events.as_os_str() == "-" {
             return Err(Failure::usage(
                 "standard input can be read once only, and the limits are tried on the same log",
@@ -69,15 +69,15 @@ impl Suggest {
             true => output::json(&write::as_json(&suggestion, &measured)),
             false => output::print(&write::policy(&suggestion, &measured, config.policy())),
         }
-        Ok(Ending::Done)
+        Ok(CommandStatus::Done)
     }
 
-    fn measure(&self, config: &Config) -> Result<Measured, Failure> {
+    fn measure(&self, config: &Config) -> Result<Measurements, Failure> {
         let slash = config.policy().settings.encoded_slash;
         let mut ahead = read_ahead(&self.recording, Names::of(config), slash)?;
         let progress = progress(&ahead);
         let callers_max = usize::try_from(self.callers_max).unwrap_or(usize::MAX);
-        let mut measured = Measured::new(callers_max);
+        let mut measured = Measurements::new(callers_max);
         while let Some(batch) = ahead.next()? {
             for numbered in &batch {
                 measured.count(config.policy(), &numbered.event);
@@ -92,7 +92,7 @@ impl Suggest {
 
     /// Returns limits that keep the promised share when the log is run through them. Where they
     /// touch too many callers of a kind, that kind gets looser ones.
-    fn search(&self, config: &Config, measured: &Measured) -> Result<Suggestion, Failure> {
+    fn search(&self, config: &Config, measured: &Measurements) -> Result<Suggestion, Failure> {
         let mut suggestion = Suggestion::of(measured, self.deny_at_most);
         loop {
             let text = write::policy(&suggestion, measured, config.policy());

@@ -11,7 +11,7 @@ use palisade_policy::Loader;
 use palisade_server::config::{Config, ConfigLoader};
 use palisade_server::failure::Failure;
 
-use super::super::events::{Names, Recording, read_ahead};
+use super::super::events::{Names, RecordingArgs, read_ahead};
 use super::super::offline;
 use super::measure::Kind;
 
@@ -22,20 +22,20 @@ const TOUCHED_MAX: usize = 1_000_000;
 
 /// The inputs of a trial.
 pub(super) struct Trial<'a> {
-    pub(super) recording: &'a Recording,
+    pub(super) recording: &'a RecordingArgs,
     pub(super) config: &'a Config,
     pub(super) text: &'a str,
 }
 
 /// The result of a trial.
 #[derive(Default)]
-pub(super) struct Touched {
+pub(super) struct TrialResult {
     pub(super) events: u64,
     pub(super) refused: u64,
     by_kind: BTreeMap<Kind, u64>,
 }
 
-impl Touched {
+impl TrialResult {
     /// Callers of a kind that were refused anything by a limit of that kind.
     pub(super) fn of(&self, kind: Kind) -> u64 {
         self.by_kind.get(&kind).copied().unwrap_or(0)
@@ -43,7 +43,7 @@ impl Touched {
 }
 
 impl Trial<'_> {
-    pub(super) async fn run(&self) -> Result<Touched, Failure> {
+    pub(super) async fn run(&self) -> Result<TrialResult, Failure> {
         let path = Path::new("suggested.toml");
         let suggested = ConfigLoader::default().load(path, self.text, 1)?;
         let (policy, tenants) = (Arc::clone(suggested.policy()), Arc::default());
@@ -51,7 +51,7 @@ impl Trial<'_> {
         let slash = self.config.policy().settings.encoded_slash;
         let mut ahead = read_ahead(self.recording, Names::of(self.config), slash)?;
         let (hasher, mut callers) = (RandomState::new(), HashSet::new());
-        let mut touched = Touched::default();
+        let mut touched = TrialResult::default();
         while let Some(batch) = ahead.next()? {
             for numbered in &batch {
                 let Operation::Request(facts) = &numbered.event.operation else {

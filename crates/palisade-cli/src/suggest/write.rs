@@ -6,10 +6,14 @@ use palisade_core::policy::PolicySet;
 use serde_json::{Value, json};
 
 use super::choose::{Limit, Suggestion};
-use super::measure::{Kind, Measured};
+use super::measure::{Kind, Measurements};
 
 /// Returns the text of the file.
-pub(super) fn policy(suggestion: &Suggestion, measured: &Measured, routes: &PolicySet) -> String {
+pub(super) fn policy(
+    suggestion: &Suggestion,
+    measured: &Measurements,
+    routes: &PolicySet,
+) -> String {
     let mut text = head(suggestion, measured);
     text.push_str("\n[policy]\ndefaults = false\n");
     for route in routes.routes().iter() {
@@ -37,7 +41,7 @@ pub(super) fn policy(suggestion: &Suggestion, measured: &Measured, routes: &Poli
     text
 }
 
-fn head(suggestion: &Suggestion, measured: &Measured) -> String {
+fn head(suggestion: &Suggestion, measured: &Measurements) -> String {
     let (first, last) = measured.span();
     let mut text = format!(
         "# Suggested by `palisade suggest` from {} requests, {} to {}.\n\
@@ -96,7 +100,7 @@ fn quoted(text: &str) -> String {
     toml::Value::String(text.to_owned()).to_string()
 }
 
-pub(super) fn as_json(suggestion: &Suggestion, measured: &Measured) -> Value {
+pub(super) fn as_json(suggestion: &Suggestion, measured: &Measurements) -> Value {
     let (first, last) = measured.span();
     let limits = suggestion.limits.iter().map(|limit| {
         let [p50, p90, p99, p999, most] = limit.quantiles;

@@ -10,7 +10,7 @@ const SETTLED: u8 = 2;
 
 /// Record of how a reservation was settled.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Settled {
+pub struct SettlementRecord {
     /// Number of the request that settled the reservation, by which a retry of that request
     /// recognises its own settlement.
     pub by: u64,
@@ -44,7 +44,7 @@ pub enum Fate {
     /// The reservation was extended: this is what is held now.
     Held(Box<Reservation>),
     /// The reservation was settled; later calls get this answer again.
-    Settled(Settled),
+    Settled(SettlementRecord),
 }
 
 impl Fate {
@@ -93,7 +93,7 @@ impl Fate {
                 reader
                     .0
                     .is_empty()
-                    .then_some(Self::Settled(Settled { by, units }))
+                    .then_some(Self::Settled(SettlementRecord { by, units }))
             }
             _ => None,
         }

@@ -8,5 +8,5 @@ mod reservation;
 mod tests;
 
 pub use costs::{AMOUNT_MAX, COSTS_MAX, Costs, UNIT_BYTES_MAX, is_unit_name};
-pub use fate::{Fate, Settled, SettledUnit};
+pub use fate::{Fate, SettledUnit, SettlementRecord};
 pub use reservation::{Amount, Corrections, Counts, Part, Reservation};

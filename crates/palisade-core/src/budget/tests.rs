@@ -113,11 +113,11 @@ fn b_once_the_fate_reads_back() {
     };
     for fate in [
         Fate::Held(Box::new(reservation())),
-        Fate::Settled(Settled {
+        Fate::Settled(SettlementRecord {
             by: u64::MAX,
             units: vec![settled],
         }),
-        Fate::Settled(Settled::default()),
+        Fate::Settled(SettlementRecord::default()),
     ] {
         let bytes = fate.encode().unwrap();
         assert_eq!(Fate::decode(&bytes), Some(fate));

@@ -87,7 +87,7 @@ pub struct CapKeys {
 }
 
 /// The keys whose caps would be exceeded; empty if the attempt was counted.
-pub type Exceeded = arrayvec::ArrayVec<KeyKind, 3>;
+pub type ExceededCaps = arrayvec::ArrayVec<KeyKind, 3>;
 
 /// Every local counter of one flow.
 #[derive(Clone, Debug)]
@@ -112,16 +112,16 @@ impl DegradedCaps {
     }
 
     /// Counts an attempt on all of its keys, or on none if one of them is full.
-    pub fn count(&mut self, attempt: Attempt, keys: &CapKeys, now: Micros) -> Exceeded {
+    pub fn count(&mut self, attempt: Attempt, keys: &CapKeys, now: Micros) -> ExceededCaps {
         self.latest = self.latest.max(now);
         let now = self.latest;
         let is_outcome = matches!(attempt, Attempt::Failure | Attempt::Unknown);
         if is_outcome && self.follows_a_check(keys, now) {
-            return Exceeded::new();
+            return ExceededCaps::new();
         }
         // All counters are asked before any counts: an attempt over one cap must not use up the
         // others.
-        let mut full = Exceeded::new();
+        let mut full = ExceededCaps::new();
         for (kind, scope, key) in self.applying(keys) {
             if !scope.has_room(key, now) {
                 full.push(kind);

@@ -65,7 +65,7 @@ impl Share {
 
 /// Pace of requests beyond a burst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Smoothing {
+pub struct BurstPace {
     /// The burst.
     pub burst: NonZeroU32,
     /// Requests per second beyond it.
@@ -85,9 +85,9 @@ impl LocalCap {
     ///
     /// # Errors
     /// A burst that takes too long to refill.
-    pub fn new(per_minute: NonZeroU32, smoothing: Option<Smoothing>) -> Result<Self, SpecError> {
+    pub fn new(per_minute: NonZeroU32, smoothing: Option<BurstPace>) -> Result<Self, SpecError> {
         let algorithm = Algorithm::default_for(per_minute.get());
-        let smooth = |Smoothing { burst, per_second }| {
+        let smooth = |BurstPace { burst, per_second }| {
             let window = Window::Span(SECOND);
             BucketSpec::new(Algorithm::TokenBucket, per_second, window, Some(burst))
         };
@@ -131,7 +131,7 @@ pub enum Outage {
 
 /// Facts about a request that the store did not decide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Affected<'a> {
+pub struct AffectedRequest<'a> {
     /// The kind of the request's class.
     pub class: ClassKind,
     /// The behaviour of its class when the store stays down.
@@ -187,7 +187,7 @@ impl Default for FallbackPolicy {
         const fn figure(n: u32) -> NonZeroU32 {
             NonZeroU32::MIN.saturating_add(n - 1)
         }
-        let smoothing = Smoothing {
+        let smoothing = BurstPace {
             burst: figure(50),
             per_second: figure(2),
         };
@@ -203,7 +203,7 @@ impl Default for FallbackPolicy {
 impl FallbackPolicy {
     /// Selects the fallback for one request.
     #[must_use]
-    pub fn select(&self, request: Affected<'_>, outage: Outage) -> FallbackRule {
+    pub fn select(&self, request: AffectedRequest<'_>, outage: Outage) -> FallbackRule {
         let closes = request.prolonged == WhenProlonged::Closed;
         match request.class {
             // First: a health check must be answered however long the outage lasts.
@@ -227,7 +227,7 @@ impl FallbackPolicy {
         }
     }
 
-    const fn ordinary(&self, request: Affected<'_>) -> FallbackRule {
+    const fn ordinary(&self, request: AffectedRequest<'_>) -> FallbackRule {
         match request.limits {
             OnStoreFailure::Closed => FallbackRule::Closed,
             OnStoreFailure::Fallback => FallbackRule::Local {
@@ -250,7 +250,7 @@ impl FallbackPolicy {
 
     /// Whether the path is exempt. A path with `..` or `%` never is: the application may read it
     /// as another path.
-    fn is_exempt(&self, request: Affected<'_>) -> bool {
+    fn is_exempt(&self, request: AffectedRequest<'_>) -> bool {
         let path = request.path;
         let is_read = matches!(request.method, "GET" | "HEAD");
         let plain = !path.contains("..") && !path.contains('%');

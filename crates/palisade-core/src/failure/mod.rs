@@ -27,7 +27,9 @@ pub use availability::{AvailabilityBreaker, AvailabilitySettings};
 pub use blocks::{BlockCache, SeenBlock};
 pub use breaker::{Breaker, CallDecision, Circuit, Event, Events, Permit, PolicyMode, ProbeResult};
 pub use caps::{CapTable, DegradedCaps};
-pub use fallback::{Affected, Caller, FallbackPolicy, FallbackRule, LocalCap, Outage, Share};
+pub use fallback::{
+    AffectedRequest, Caller, FallbackPolicy, FallbackRule, LocalCap, Outage, Share,
+};
 pub use level::{DegradationLevel, FailureKind, Health, SourceHealth, StoreHealth};
 pub use modes::{DegradedGuard, DegradedKeys, Trust};
 pub use node::{Due, GuardModes, NodeModes};

@@ -3,7 +3,7 @@
 
 use super::blocks::BlockCache;
 use super::breaker::PolicyMode;
-use super::caps::{CapKeys, CapTable, DegradedCaps, Exceeded};
+use super::caps::{CapKeys, CapTable, DegradedCaps, ExceededCaps};
 use super::lockouts::LockoutCache;
 use crate::decision::{Decision, Enforcement, ErrorCode, KeyKind, Level, Mode, Outcome, Reason};
 use crate::facts::Attempt;
@@ -212,7 +212,7 @@ fn reentry(until: Micros, now: Micros) -> Decision {
     )
 }
 
-fn over_cap(exceeded: &Exceeded, mode: Mode, now: Micros) -> Decision {
+fn over_cap(exceeded: &ExceededCaps, mode: Mode, now: Micros) -> Decision {
     let keys: arrayvec::ArrayVec<Option<KeyKind>, 3> =
         exceeded.iter().map(|kind| Some(*kind)).collect();
     blocked(

@@ -58,7 +58,7 @@ use super::availability::{AvailabilityBreaker, AvailabilitySettings};
 use super::breaker::{
     Breaker, CallDecision, Circuit, Event, Events, Permit, PolicyMode, ProbeResult,
 };
-use super::fallback::{Affected, FallbackPolicy, FallbackRule, Outage, closed};
+use super::fallback::{AffectedRequest, FallbackPolicy, FallbackRule, Outage, closed};
 use super::level::{DegradationLevel, FailureKind, Health, SourceHealth, StoreHealth};
 use super::modes::{DegradedGuard, DegradedKeys, fail_closed};
 use super::security::SecurityBreaker;
@@ -340,7 +340,7 @@ impl NodeModes {
 
     /// Returns the fallback rule of a limited request.
     #[must_use]
-    pub fn fallback(&self, request: Affected<'_>, now: Micros) -> FallbackRule {
+    pub fn fallback(&self, request: AffectedRequest<'_>, now: Micros) -> FallbackRule {
         self.fallback.select(request, self.outage(now))
     }
 

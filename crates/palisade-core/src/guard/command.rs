@@ -6,12 +6,12 @@ use crate::rule::Rule;
 use crate::time::Micros;
 
 use super::evaluate::{Rules, Step};
-use super::evaluation::{Scored, Trace};
+use super::evaluation::{AddedPoints, Trace};
 use super::keys::interval;
 use super::ladder::{Issuer, KeyState, Order};
 use super::policy::{FlowPolicy, GuardPolicy};
 use super::records::account::Kin;
-use super::records::budget::Counted;
+use super::records::budget::BudgetEffect;
 use super::records::{Account, Device, Network, Records};
 use super::rules::ephemeral::Arrival;
 use super::signals::{Fingerprint, Signals, Source};
@@ -40,7 +40,7 @@ pub struct Command<'a> {
     /// Keys that a score rule has just given points to.
     pub(super) hits: Vec<KeyKind>,
     /// Effect of the failure on the day's budget.
-    pub(super) counted: Counted,
+    pub(super) counted: BudgetEffect,
     /// The device's arrival on its account, if it was observed.
     pub(super) arrival: Option<Arrival>,
     /// True if this command found a rotation of devices that had not been counted yet.
@@ -91,7 +91,7 @@ impl<'a> Command<'a> {
             known: trusted || signals.known || remembered,
             locked_out: false,
             hits: Vec::new(),
-            counted: Counted::Plain,
+            counted: BudgetEffect::Plain,
             arrival: None,
             episode: false,
             ended: false,
@@ -139,7 +139,7 @@ impl<'a> Command<'a> {
             return false;
         };
         state.add(policy, interval(policy, key), points, now);
-        self.trace.scored.push(Scored { rule, key, points });
+        self.trace.scored.push(AddedPoints { rule, key, points });
         true
     }
 

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 
 use crate::decision::KeyKind;
 use crate::facts::Attempt;
-use crate::lockout::{LockoutPolicy, Verdict};
+use crate::lockout::{LockoutPolicy, LockoutVerdict};
 use crate::record::Flow;
 use crate::time::Micros;
 
@@ -177,7 +177,7 @@ impl Rules {
             trace = self.run(command, void);
         }
         let verdict = if !locking || attempt == Attempt::Unknown {
-            Verdict::default()
+            LockoutVerdict::default()
         } else if void {
             records.lockout.look(lockout, now)
         } else {

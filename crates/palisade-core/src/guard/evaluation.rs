@@ -9,12 +9,12 @@ use super::evaluate::Policies;
 use super::policy::FlowPolicy;
 use super::records::Records;
 use super::records::account::SoftIssue;
-use super::records::pending::Pending;
+use super::records::pending::PendingAttempt;
 use super::signals::Signals;
 
 /// Records that must be written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Changed {
+pub struct ChangedRecords {
     /// True if the account's record must be written.
     pub account: bool,
     /// True if the network's record must be written.
@@ -25,7 +25,7 @@ pub struct Changed {
     pub lockout: bool,
 }
 
-impl Changed {
+impl ChangedRecords {
     /// True if anything must be written.
     #[must_use]
     pub const fn any(self) -> bool {
@@ -35,7 +35,7 @@ impl Changed {
 
 /// Points that a failure added; for explanations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Scored {
+pub struct AddedPoints {
     /// The rule.
     pub rule: Rule,
     /// The key that got the points.
@@ -48,11 +48,11 @@ pub struct Scored {
 #[derive(Debug, Default)]
 pub struct Trace {
     pub(super) candidates: Vec<Candidate>,
-    pub(super) scored: Vec<Scored>,
+    pub(super) scored: Vec<AddedPoints>,
     pub(super) issued: Vec<Candidate>,
-    pub(super) changed: Changed,
+    pub(super) changed: ChangedRecords,
     /// The pending attempt that a check reserves if the answer is ALLOW.
-    pub(super) reservation: Option<Pending>,
+    pub(super) reservation: Option<PendingAttempt>,
     /// The issue that is remembered for G-EQUILIBRIUM if the answer is SOFT.
     pub(super) soft_issue: Option<SoftIssue>,
 }
@@ -63,11 +63,11 @@ pub struct Evaluation {
     /// The records after the command.
     pub records: Records,
     /// Records that must be written.
-    pub changed: Changed,
+    pub changed: ChangedRecords,
     /// The answer.
     pub answer: Answer,
     /// Points that were added.
-    pub scored: Vec<Scored>,
+    pub scored: Vec<AddedPoints>,
     /// Blocks and answers that were issued now, for the audit.
     pub issued: Vec<Candidate>,
     /// True if the name has just been locked out; audited as `auth.lockout`.
@@ -81,7 +81,7 @@ impl Evaluation {
     pub(super) const fn replayed(records: Records, answer: Answer) -> Self {
         Self {
             records,
-            changed: Changed {
+            changed: ChangedRecords {
                 account: false,
                 network: false,
                 device: false,
@@ -107,7 +107,7 @@ impl Evaluation {
     /// G-PENDING: notes an attempt that is let through as pending until its outcome is reported.
     pub(super) fn reserve(
         &mut self,
-        attempt: Option<Pending>,
+        attempt: Option<PendingAttempt>,
         flow: Option<&FlowPolicy>,
         signals: &Signals,
     ) {

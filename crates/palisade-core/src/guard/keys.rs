@@ -9,7 +9,7 @@
 //! | K5 | account and device | account record: score and block per device |
 
 use crate::decision::KeyKind;
-use crate::key::{Digest, Domain, Keyring, Rotating};
+use crate::key::{Digest, DigestPair, Domain, Keyring};
 use crate::record::{Flow, RecordKey, RecordKind};
 
 use super::policy::GuardPolicy;
@@ -56,10 +56,10 @@ impl Signals {
     fn counters_by(
         &self,
         keyring: &Keyring,
-        digest_of: impl Fn(Rotating) -> Digest,
+        digest_of: impl Fn(DigestPair) -> Digest,
     ) -> ApiCounters {
         let prefix = digest_of(self.prefix);
-        let nested = |domain, digest: Rotating| {
+        let nested = |domain, digest: DigestPair| {
             let parts = [prefix.to_bytes(), digest_of(digest).to_bytes()];
             keyring
                 .hmac(domain, &parts.each_ref().map(|part| &part[..]))
@@ -94,7 +94,7 @@ pub struct KeyPair {
 }
 
 impl KeyPair {
-    const fn new(kind: RecordKind, digest: Rotating) -> Self {
+    const fn new(kind: RecordKind, digest: DigestPair) -> Self {
         Self {
             current: RecordKey {
                 kind,

@@ -77,7 +77,7 @@ pub struct Order {
 
 /// The level of the last remembered HARD block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Remembered {
+pub struct RememberedBlock {
     /// Level of that block.
     pub level: Level,
     /// The end of that block: quiet intervals count from here.
@@ -96,7 +96,7 @@ pub struct KeyState {
     /// Decay pauses until this instant.
     pub(super) paused_until: Micros,
     /// Level of the last remembered HARD block.
-    pub(super) remembered: Option<Remembered>,
+    pub(super) remembered: Option<RememberedBlock>,
     /// The block on the key, running or over.
     pub(super) block: Option<Block>,
     /// Start of the last HARD block.
@@ -136,7 +136,7 @@ impl KeyState {
     /// The remembered level at `at`: one less after each quiet interval.
     #[must_use]
     pub fn level(&self, policy: &GuardPolicy, at: Micros) -> Option<Level> {
-        let Remembered { level, since } = self.remembered?;
+        let RememberedBlock { level, since } = self.remembered?;
         let mut number = level.number();
         let mut drops_at = since;
         while number > 0 {
@@ -184,7 +184,7 @@ impl KeyState {
             self.settle(policy, interval, now);
             self.note_hard_block(policy, now);
             if order.memory == Memory::Keep {
-                self.remembered = Some(Remembered {
+                self.remembered = Some(RememberedBlock {
                     level: order.level,
                     since: until,
                 });

@@ -29,14 +29,14 @@ pub mod user_agent;
 pub use aggregate::{Answer, Candidate};
 pub use blocks::{ActiveBlock, Lift};
 pub use evaluate::{Policies, RULES, Rules, Step, active_hard_block, evaluate};
-pub use evaluation::{Changed, Evaluation, Scored};
+pub use evaluation::{AddedPoints, ChangedRecords, Evaluation};
 pub use keys::{ApiCounters, GuardKeys, KeyPair};
 pub use policy::{ApiPolicy, FlowPolicy, GuardPolicy};
 pub use records::codec::DecodeError;
 pub use records::{Account, Device, Network, Records};
 pub use rules::api::{ApiEvaluation, ApiReadings, evaluate_hit, replayed_hit};
 pub use scores::StandingScore;
-pub use secrets::Found;
+pub use secrets::RecordPair;
 pub use signals::{Signals, username_digest};
 
 pub use crate::facts::Attempt;

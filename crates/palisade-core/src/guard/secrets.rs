@@ -7,14 +7,14 @@ use super::keys::KeyPair;
 
 /// The record of a key pair, as found under each of its two keys.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Found {
+pub struct RecordPair {
     /// Under the current secret.
     pub current: Option<Record>,
     /// Under the previous secret.
     pub previous: Option<Record>,
 }
 
-impl Found {
+impl RecordPair {
     /// The record that counts: the one in the current place, else the previous one.
     #[must_use]
     pub fn record(&self) -> Option<&Record> {
@@ -70,7 +70,7 @@ mod tests {
 
     #[test]
     fn g_rot_a_record_moves_to_the_current_secret_with_its_first_write() {
-        let found = Found {
+        let found = RecordPair {
             current: None,
             previous: stored(7),
         };
@@ -84,7 +84,7 @@ mod tests {
 
     #[test]
     fn g_rot_the_current_record_counts_once_it_exists() {
-        let found = Found {
+        let found = RecordPair {
             current: stored(3),
             previous: stored(7),
         };

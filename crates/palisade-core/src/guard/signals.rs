@@ -2,7 +2,7 @@
 //! digests only.
 
 use crate::facts::{Confidence, GuardFacts, GuardOp, Id};
-use crate::key::{Domain, Keyring, Prefix, Rotating};
+use crate::key::{DigestPair, Domain, Keyring, Prefix};
 
 use crate::spelling;
 use crate::time::Micros;
@@ -30,7 +30,7 @@ pub enum Source {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fingerprint {
     /// Digest of the device's id.
-    pub digest: Rotating,
+    pub digest: DigestPair,
     /// Confidence that the fingerprint identifies one device.
     pub confidence: Confidence,
     /// Origin of the fingerprint.
@@ -42,30 +42,30 @@ pub struct Fingerprint {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SessionSignal {
     /// Digest of the session bound to the account: the form that the account's record keeps.
-    pub bound: Rotating,
+    pub bound: DigestPair,
     /// The device of the session, provided that the session belongs to the account.
-    pub device: Rotating,
+    pub device: DigestPair,
 }
 
 /// Everything the rules see of one command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Signals {
     /// K1.
-    pub prefix: Rotating,
+    pub prefix: DigestPair,
     /// Family and major version; with the prefix it is K2.
-    pub user_agent: Rotating,
+    pub user_agent: DigestPair,
     /// The device, unless the session identifies it; `None` is *missing*.
     pub fingerprint: Option<Fingerprint>,
     /// K4; absent for some heavy-API hits.
-    pub account: Option<Rotating>,
+    pub account: Option<DigestPair>,
     /// The session, if there is one and an account.
     pub session: Option<SessionSignal>,
     /// The lockout's key: username and prefix.
-    pub username: Option<Rotating>,
+    pub username: Option<DigestPair>,
     /// Digest of the command and its request id (G-ONCE).
-    pub request: Option<Rotating>,
+    pub request: Option<DigestPair>,
     /// Digest of the request id alone: it ties an outcome to its check (G-PENDING).
-    pub attempt_id: Option<Rotating>,
+    pub attempt_id: Option<DigestPair>,
     /// The host asserts that the device is known.
     pub known: bool,
     /// The host asserts a trusted session of its own.
@@ -145,19 +145,19 @@ impl Signals {
 
 /// The digest under which an account keeps a session id.
 #[must_use]
-pub fn session_digest(keyring: &Keyring, account: &[u8], session: &[u8]) -> Rotating {
+pub fn session_digest(keyring: &Keyring, account: &[u8], session: &[u8]) -> DigestPair {
     keyring.hmac(Domain::Session, &[account, session])
 }
 
 /// The lockout's key. All spellings of one name give one key, whichever surface reports it
 /// (A-SHARED).
 #[must_use]
-pub fn username_digest(keyring: &Keyring, name: &str, prefix: Prefix) -> Rotating {
+pub fn username_digest(keyring: &Keyring, name: &str, prefix: Prefix) -> DigestPair {
     let name = spelling::of_name(name);
     keyring.hmac(Domain::Username, &[name.as_bytes(), prefix.bytes()])
 }
 
-fn device_digest(keyring: &Keyring, source: Source, parts: &[&[u8]]) -> Rotating {
+fn device_digest(keyring: &Keyring, source: Source, parts: &[&[u8]]) -> DigestPair {
     let code = [source as u8];
     let mut all: Vec<&[u8]> = vec![&code];
     all.extend_from_slice(parts);

@@ -2,7 +2,7 @@
 
 use subtle::ConstantTimeEq;
 
-use super::{Domain, Keyring, Rotating};
+use super::{DigestPair, Domain, Keyring};
 
 /// Bytes of a seal.
 pub const SEAL_BYTES: usize = 16;
@@ -17,7 +17,7 @@ pub const SEAL_BYTES: usize = 16;
 /// let _ = seal == seal;
 /// # Ok::<(), palisade_core::key::SecretTooShort>(())
 /// ```
-pub struct Seal(Rotating);
+pub struct Seal(DigestPair);
 
 impl Seal {
     /// The seal under the current secret, as it goes with what is sealed.

@@ -108,7 +108,7 @@ impl Keys {
 
 /// Treatment of one descriptor.
 #[derive(Clone, Copy, Debug)]
-pub enum Asked<'p> {
+pub enum DescriptorTreatment<'p> {
     /// No limit of its domain answers the descriptor: it is admitted, and counted as such
     /// (R-DOMAIN).
     Nothing,
@@ -133,7 +133,7 @@ pub struct DescriptorPlan<'p> {
     /// The domain, if the policy knows it.
     pub domain: Option<&'p Arc<str>>,
     /// Treatment of each descriptor, in order.
-    pub asked: Vec<Asked<'p>>,
+    pub asked: Vec<DescriptorTreatment<'p>>,
     /// Buckets that are charged, all or nothing.
     pub charges: Vec<Charge<'p>>,
     /// Buckets that are read for one hit and not charged.
@@ -147,7 +147,7 @@ pub struct DescriptorPlan<'p> {
 
 /// A limit that answers a descriptor.
 #[derive(Clone, Copy)]
-struct Found<'p> {
+struct MatchedLimit<'p> {
     limit: &'p Limit,
     counted: &'p [usize],
     /// Limit of a tenant in place of the policy's.
@@ -158,9 +158,9 @@ fn find<'p>(
     policy: &'p PolicySet,
     keys: Option<&'p Keys>,
     descriptor: &Descriptor<'_>,
-) -> Option<Found<'p>> {
+) -> Option<MatchedLimit<'p>> {
     let pattern = keys?.find(descriptor)?;
-    Some(Found {
+    Some(MatchedLimit {
         limit: &policy.limits[pattern.limit],
         counted: &pattern.counted,
         spec: None,
@@ -251,7 +251,7 @@ pub fn resolve_descriptors<'p>(
     let known = policy.domains.0.get_key_value(facts.domain());
     let keys = known.map(|(_, keys)| keys);
     let descriptors = facts.descriptors();
-    let found: Vec<Option<Found<'p>>> = descriptors
+    let found: Vec<Option<MatchedLimit<'p>>> = descriptors
         .iter()
         .map(|descriptor| find(policy, keys, descriptor))
         .collect();
@@ -269,13 +269,13 @@ pub fn resolve_descriptors<'p>(
     };
     for (position, descriptor) in descriptors.iter().enumerate() {
         let asked = match found[position] {
-            None => Asked::Nothing,
-            Some(one) if is_replaced(one.limit, &found) => Asked::Replaced,
+            None => DescriptorTreatment::Nothing,
+            Some(one) if is_replaced(one.limit, &found) => DescriptorTreatment::Replaced,
             Some(one) => {
                 let own = instead.figures.get(position).and_then(Option::as_ref);
                 let tenant = instead.tenants.get(position).and_then(Option::as_deref);
                 let spec = tenant.and_then(|tenant| tenant.spec(one.limit));
-                let found = Found {
+                let found = MatchedLimit {
                     limit: own.unwrap_or(one.limit),
                     spec: spec.filter(|_| own.is_none()),
                     ..one
@@ -289,8 +289,8 @@ pub fn resolve_descriptors<'p>(
 }
 
 /// R-REPLACES: whether a limit of the same call replaces this one.
-fn is_replaced(limit: &Limit, found: &[Option<Found<'_>>]) -> bool {
-    let names = |other: &Found<'_>| {
+fn is_replaced(limit: &Limit, found: &[Option<MatchedLimit<'_>>]) -> bool {
+    let names = |other: &MatchedLimit<'_>| {
         let rule = other.limit.def.descriptor.as_ref();
         rule.is_some_and(|rule| rule.replaces.iter().any(|name| **name == *limit.name))
     };
@@ -305,12 +305,17 @@ struct Planner<'k, 'p> {
 }
 
 impl<'p> Planner<'_, 'p> {
-    fn ask(&mut self, found: Found<'p>, descriptor: &Descriptor<'_>, hits: Hits) -> Asked<'p> {
+    fn ask(
+        &mut self,
+        found: MatchedLimit<'p>,
+        descriptor: &Descriptor<'_>,
+        hits: Hits,
+    ) -> DescriptorTreatment<'p> {
         let limit = found.limit;
         let rule = limit.def.descriptor.as_ref();
         let standing = rule.map_or(Standing::Counted, |rule| rule.standing);
         if standing == Standing::Admits {
-            return Asked::Unlimited(limit);
+            return DescriptorTreatment::Unlimited(limit);
         }
         let charge = self.charge(found, descriptor, hits);
         let plan = &mut self.plan;
@@ -318,17 +323,22 @@ impl<'p> Planner<'_, 'p> {
         let is_too_much = charge.cost > charge.spec.capacity() || charge.cost == u32::MAX;
         let is_dear = charge.on_exceed == OnExceed::Deny && is_too_much;
         match hits {
-            Hits::Refund(_) if standing == Standing::Denies => Asked::Replaced,
-            Hits::Refund(_) => Asked::Refunded(put(&mut plan.refunds, charge)),
+            Hits::Refund(_) if standing == Standing::Denies => DescriptorTreatment::Replaced,
+            Hits::Refund(_) => DescriptorTreatment::Refunded(put(&mut plan.refunds, charge)),
             _ if standing == Standing::Denies || is_dear => {
-                Asked::Denied(put(&mut plan.denied, charge))
+                DescriptorTreatment::Denied(put(&mut plan.denied, charge))
             }
-            Hits::Look => Asked::Looked(put(&mut plan.looks, charge)),
-            Hits::Charge(_) => Asked::Charged(put(&mut plan.charges, charge)),
+            Hits::Look => DescriptorTreatment::Looked(put(&mut plan.looks, charge)),
+            Hits::Charge(_) => DescriptorTreatment::Charged(put(&mut plan.charges, charge)),
         }
     }
 
-    fn charge(&self, found: Found<'p>, descriptor: &Descriptor<'_>, hits: Hits) -> Charge<'p> {
+    fn charge(
+        &self,
+        found: MatchedLimit<'p>,
+        descriptor: &Descriptor<'_>,
+        hits: Hits,
+    ) -> Charge<'p> {
         let limit = found.limit;
         let segments = segments_under(self.keyring, found.counted, descriptor);
         let previous = self.keyring.previous().map(|previous| {

@@ -25,13 +25,15 @@ use domains::Domains;
 use tiers::bind_tiers;
 
 pub use descriptor::{DescriptorRule, EntryMatch, RlsSettings, Standing, ValueMatch};
-pub use domains::{Asked, DescriptorPlan, Instead, orgs_of, own_figures, resolve_descriptors};
+pub use domains::{
+    DescriptorPlan, DescriptorTreatment, Instead, orgs_of, own_figures, resolve_descriptors,
+};
 pub use host::{HOST_BYTES_MAX, Host, HostPattern};
 pub use limits::{
     Accuracy, Class, ClassKind, Dimension, Family, Limit, LimitDef, OnStoreFailure, QuotaUnit,
     Scope, SlotQueue, WhenProlonged,
 };
-pub use registered::{KeyRegistration, Origin, Registered};
+pub use registered::{KeyRegistration, Origin, RegisteredCredentials};
 pub use reservations::ReservationSettings;
 pub use resolve::{
     api_key_segment, hash_api_key, keep_guesses, quota_charge, resolve, resolve_without_exemption,
@@ -83,7 +85,7 @@ pub struct PolicySet {
     domains: Domains,
     clients: HashMap<Box<str>, ClientType>,
     api_keys: HashMap<Box<str>, ApiKey>,
-    registered: Arc<Registered>,
+    registered: Arc<RegisteredCredentials>,
     tiers: HashMap<Arc<str>, Tier>,
     bot_patterns: Vec<String>,
     /// True if some limit is for bots only.
@@ -282,7 +284,7 @@ impl PolicySet {
 
     /// Returns this policy with keys and clients from outside its file.
     #[must_use]
-    pub fn with_registered(&self, registered: Arc<Registered>) -> Self {
+    pub fn with_registered(&self, registered: Arc<RegisteredCredentials>) -> Self {
         Self {
             registered,
             ..self.clone()

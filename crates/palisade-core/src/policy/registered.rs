@@ -31,7 +31,7 @@ impl Origin {
 
 /// Keys and clients from outside the file, and the keys that operators revoked.
 #[derive(Clone, Default)]
-pub struct Registered {
+pub struct RegisteredCredentials {
     /// API keys, by hash.
     pub api_keys: HashMap<Box<str>, (ApiKey, Origin)>,
     /// OAuth clients, by id.
@@ -42,7 +42,7 @@ pub struct Registered {
     pub revoked: HashSet<Box<str>>,
 }
 
-impl Registered {
+impl RegisteredCredentials {
     /// Whether nothing is registered or revoked.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -98,7 +98,7 @@ impl PolicySet {
 
     /// Keys and clients from outside the file.
     #[must_use]
-    pub fn registered(&self) -> &Registered {
+    pub fn registered(&self) -> &RegisteredCredentials {
         &self.registered
     }
 }

@@ -3,7 +3,7 @@
 use palisade_core::facts::{Confidence, GuardOp};
 use palisade_core::guard::Signals;
 use palisade_core::guard::signals::{Fingerprint, Source};
-use palisade_core::key::{Digest, Rotating};
+use palisade_core::key::{Digest, DigestPair};
 use palisade_core::time::{DAY, HOUR, MINUTE, Micros, SECOND};
 
 use super::support::START;
@@ -177,18 +177,18 @@ pub(crate) fn cast(seed: u64) -> Cast {
     }
 }
 
-pub(crate) fn digest(kind: u128, n: u64) -> Rotating {
+pub(crate) fn digest(kind: u128, n: u64) -> DigestPair {
     // Spread like a keyed digest would be, over both halves.
     let mixed = u128::from(Random(n ^ 0xABCD).next()) << 64 | u128::from(n);
-    Rotating {
+    DigestPair {
         current: Digest(mixed.wrapping_mul(2 * kind + 1)),
         previous: None,
     }
 }
 
 /// The digest of the same identifier after the secret was rotated.
-pub(crate) fn rotated(old: Rotating) -> Rotating {
-    Rotating {
+pub(crate) fn rotated(old: DigestPair) -> DigestPair {
+    DigestPair {
         current: Digest(!old.current.0.rotate_left(41)),
         previous: Some(old.current),
     }
@@ -288,7 +288,7 @@ impl Event {
     }
 
     /// The device of a check or a failure, if nobody vouches for it.
-    pub(crate) fn stranger(&self) -> Option<&Rotating> {
+    pub(crate) fn stranger(&self) -> Option<&DigestPair> {
         let success = matches!(self.op, GuardOp::LoginSuccess | GuardOp::OtpSuccess);
         let known = self.signals.known || self.signals.trusted;
         let found = self.signals.fingerprint.as_ref()?;

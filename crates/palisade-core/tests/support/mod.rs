@@ -12,8 +12,8 @@ use std::collections::HashMap;
 use palisade_core::facts::{Confidence, DeviceFacts, GuardFacts, GuardOp, Id};
 use palisade_core::guard::records::account::DeviceEntry;
 use palisade_core::guard::{
-    self, Account, Answer, ApiReadings, Attempt, Changed, Device, GuardPolicy, KeyPair, Network,
-    Policies, RULES, Records, Rules, Scored, Signals,
+    self, Account, AddedPoints, Answer, ApiReadings, Attempt, ChangedRecords, Device, GuardPolicy,
+    KeyPair, Network, Policies, RULES, Records, Rules, Signals,
 };
 use palisade_core::key::{Digest, Keyring};
 use palisade_core::lockout::{Lockout, LockoutPolicy};
@@ -27,8 +27,8 @@ pub(crate) const START: Micros = Micros(1_772_409_600_000_000);
 #[derive(Clone, Debug)]
 pub(crate) struct Outcome {
     pub(crate) answer: Answer,
-    pub(crate) changed: Changed,
-    pub(crate) scored: Vec<Scored>,
+    pub(crate) changed: ChangedRecords,
+    pub(crate) scored: Vec<AddedPoints>,
     pub(crate) locked: bool,
     pub(crate) replayed: bool,
 }
@@ -160,7 +160,7 @@ impl World {
         if let Some(answer) = guard::replayed_hit(&self.policy, signals, &network, now) {
             return Outcome {
                 answer,
-                changed: Changed::default(),
+                changed: ChangedRecords::default(),
                 scored: Vec::new(),
                 locked: false,
                 replayed: true,
@@ -180,9 +180,9 @@ impl World {
         self.put(done.changed, Some(keys.network), done.network.encode());
         Outcome {
             answer: done.answer,
-            changed: Changed {
+            changed: ChangedRecords {
                 network: done.changed,
-                ..Changed::default()
+                ..ChangedRecords::default()
             },
             scored: Vec::new(),
             locked: false,

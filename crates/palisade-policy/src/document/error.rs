@@ -285,13 +285,13 @@ impl<'a> Lines<'a> {
 /// Collects errors while the configuration is read.
 #[derive(Default)]
 pub struct Sink {
-    found: Vec<Found>,
+    found: Vec<UnplacedReport>,
     elsewhere: Vec<ConfigError>,
     errors: usize,
 }
 
 /// A report whose origin has not been turned into a place yet.
-struct Found {
+struct UnplacedReport {
     origin: Origin,
     also: Option<Origin>,
     severity: Severity,
@@ -301,7 +301,7 @@ struct Found {
 
 impl Sink {
     pub(crate) fn report(&mut self, origin: &Origin, message: impl Into<String>) {
-        self.push(Found::error(origin, message.into(), None));
+        self.push(UnplacedReport::error(origin, message.into(), None));
     }
 
     pub(crate) fn report_with(
@@ -310,7 +310,11 @@ impl Sink {
         message: impl Into<String>,
         hint: impl Into<String>,
     ) {
-        self.push(Found::error(origin, message.into(), Some(hint.into())));
+        self.push(UnplacedReport::error(
+            origin,
+            message.into(),
+            Some(hint.into()),
+        ));
     }
 
     /// Reports a problem that is about two places.
@@ -321,9 +325,9 @@ impl Sink {
         message: impl Into<String>,
         hint: impl Into<String>,
     ) {
-        self.push(Found {
+        self.push(UnplacedReport {
             also: Some(first.clone()),
-            ..Found::error(origin, message.into(), Some(hint.into()))
+            ..UnplacedReport::error(origin, message.into(), Some(hint.into()))
         });
     }
 
@@ -334,13 +338,13 @@ impl Sink {
         message: impl Into<String>,
         hint: impl Into<String>,
     ) {
-        self.push(Found {
+        self.push(UnplacedReport {
             severity: Severity::Warning,
-            ..Found::error(origin, message.into(), Some(hint.into()))
+            ..UnplacedReport::error(origin, message.into(), Some(hint.into()))
         });
     }
 
-    fn push(&mut self, found: Found) {
+    fn push(&mut self, found: UnplacedReport) {
         if !self.is_full() {
             self.errors += usize::from(found.severity == Severity::Error);
             self.found.push(found);
@@ -381,7 +385,7 @@ impl Sink {
     }
 }
 
-impl Found {
+impl UnplacedReport {
     fn error(origin: &Origin, message: String, hint: Option<String>) -> Self {
         Self {
             origin: origin.clone(),

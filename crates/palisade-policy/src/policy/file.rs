@@ -42,20 +42,20 @@ pub enum Reload {
 /// Reads a policy file into a loaded form.
 pub trait Loader: Send + Sync + 'static {
     /// The loaded form: a policy, or a whole configuration with one.
-    type Loaded: Clone + Send + 'static;
+    type Output: Clone + Send + 'static;
 
     /// Loads the file as the policy's next revision.
     ///
     /// # Errors
     /// All problems in the file.
-    fn load(&self, path: &Path, text: &str, revision: u64) -> Result<Self::Loaded, ConfigErrors>;
+    fn load(&self, path: &Path, text: &str, revision: u64) -> Result<Self::Output, ConfigErrors>;
 
     /// The policy in it.
-    fn bundle(loaded: &Self::Loaded) -> &PolicyBundle;
+    fn bundle(loaded: &Self::Output) -> &PolicyBundle;
 
     /// Files that a reload reads again in addition to the policy file: a change of one of them
     /// alone counts as a change.
-    fn files(loaded: &Self::Loaded) -> Vec<PathBuf> {
+    fn files(loaded: &Self::Output) -> Vec<PathBuf> {
         let candidate = &Self::bundle(loaded).candidate_file;
         candidate.iter().map(|path| path.to_path_buf()).collect()
     }
@@ -64,12 +64,12 @@ pub trait Loader: Send + Sync + 'static {
     ///
     /// # Errors
     /// The reason why it cannot; the policy in force then stays.
-    fn accept(&self, _loaded: &Self::Loaded) -> Result<(), ConfigErrors> {
+    fn accept(&self, _loaded: &Self::Output) -> Result<(), ConfigErrors> {
         Ok(())
     }
 
     /// Tables that differ and only take effect at a start.
-    fn needs_restart(_old: &Self::Loaded, _new: &Self::Loaded) -> Vec<&'static str> {
+    fn needs_restart(_old: &Self::Output, _new: &Self::Output) -> Vec<&'static str> {
         Vec::new()
     }
 }
@@ -84,7 +84,7 @@ pub struct PolicyLoader {
 }
 
 impl Loader for PolicyLoader {
-    type Loaded = PolicyBundle;
+    type Output = PolicyBundle;
 
     fn load(&self, path: &Path, text: &str, revision: u64) -> Result<PolicyBundle, ConfigErrors> {
         let input = Input {
@@ -105,13 +105,13 @@ impl Loader for PolicyLoader {
 pub struct FileSource<L: Loader = PolicyLoader> {
     path: PathBuf,
     loader: L,
-    state: Mutex<State<L::Loaded>>,
+    state: Mutex<State<L::Output>>,
     current: watch::Sender<Arc<PolicyBundle>>,
 }
 
 struct State<C> {
     config: C,
-    seen: Seen,
+    seen: FileDigests,
     replaced: u64,
     refused: u64,
     last_refusal: Option<ConfigErrors>,
@@ -119,7 +119,7 @@ struct State<C> {
 
 /// Digests of the files as they were last read; `None` stands for a file that cannot be read.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Seen {
+struct FileDigests {
     file: Option<u64>,
     /// Digest of all other files together.
     beside: u64,
@@ -135,7 +135,7 @@ impl<L: Loader> FileSource<L> {
         let config = loader.load(path, &text, 1)?;
         let bundle = L::bundle(&config);
         let (current, _) = watch::channel(Arc::new(bundle.clone()));
-        let seen = Seen {
+        let seen = FileDigests {
             file: Some(digest(&text)),
             beside: digest_of_files(&L::files(&config)),
         };
@@ -155,7 +155,7 @@ impl<L: Loader> FileSource<L> {
 
     /// The loaded form that the policy in force is part of.
     #[must_use]
-    pub fn config(&self) -> L::Loaded {
+    pub fn config(&self) -> L::Output {
         self.state.lock().config.clone()
     }
 
@@ -174,7 +174,7 @@ impl<L: Loader> FileSource<L> {
     pub fn reload(&self) -> Result<Reload, ConfigErrors> {
         let mut state = self.state.lock();
         let text = read_file(&self.path);
-        let seen = Seen {
+        let seen = FileDigests {
             file: text.as_deref().ok().map(digest),
             beside: digest_of_files(&L::files(&state.config)),
         };
@@ -199,7 +199,7 @@ impl<L: Loader> FileSource<L> {
         }
     }
 
-    fn replace(&self, state: &mut State<L::Loaded>, config: L::Loaded, revision: u64) -> Reload {
+    fn replace(&self, state: &mut State<L::Output>, config: L::Output, revision: u64) -> Reload {
         let needs_restart = L::needs_restart(&state.config, &config);
         if !needs_restart.is_empty() {
             let tables = needs_restart.join(", ");
@@ -225,7 +225,7 @@ impl<L: Loader> FileSource<L> {
     ///
     /// # Errors
     /// The folder cannot be watched.
-    pub fn watch(self: &Arc<Self>, poll: Duration) -> notify::Result<Watching> {
+    pub fn watch(self: &Arc<Self>, poll: Duration) -> notify::Result<FileWatch> {
         let (events, received) = mpsc::channel(1);
         let mut watcher = notify::recommended_watcher(move |event| {
             if is_change(&event) {
@@ -235,7 +235,7 @@ impl<L: Loader> FileSource<L> {
         })?;
         watcher.watch(folder(&self.path), RecursiveMode::NonRecursive)?;
         let task = tokio::spawn(follow(Arc::downgrade(self), received, poll));
-        Ok(Watching {
+        Ok(FileWatch {
             _watcher: watcher,
             task,
         })
@@ -267,12 +267,12 @@ impl<L: Loader> PolicySource for FileSource<L> {
 }
 
 /// Stops following when it is dropped.
-pub struct Watching {
+pub struct FileWatch {
     _watcher: RecommendedWatcher,
     task: JoinHandle<()>,
 }
 
-impl Drop for Watching {
+impl Drop for FileWatch {
     fn drop(&mut self) {
         self.task.abort();
     }

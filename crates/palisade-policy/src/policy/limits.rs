@@ -12,7 +12,7 @@ use crate::document::error::{Sink, nearest};
 use crate::document::schema::read_array;
 use crate::document::tree::{Node, Table, Value, member_origin};
 use crate::policy::descriptors;
-use crate::policy::resolve::Known;
+use crate::policy::resolve::KnownNames;
 use crate::policy::tables::{LimitTable, Overdraft};
 use crate::policy::values::{MaybeZero, Rate};
 
@@ -33,7 +33,7 @@ const NAME_BYTES_MAX: usize = 64;
 const A_SECOND: Window = Window::Span(1_000_000);
 
 /// Reads all limits; those with an error are reported and left out.
-pub(crate) fn read(root: &Table, known: &Known, sink: &mut Sink) -> Vec<LimitDef> {
+pub(crate) fn read(root: &Table, known: &KnownNames, sink: &mut Sink) -> Vec<LimitDef> {
     zeros(root, sink);
     let tables = read_array::<LimitTable>(root, sink);
     if let Some((_, extra)) = tables.get(LIMITS_MAX) {
@@ -73,7 +73,7 @@ fn zeros(root: &Table, sink: &mut Sink) {
 
 pub(super) struct Checker<'a> {
     pub(super) item: &'a Node,
-    known: &'a Known,
+    known: &'a KnownNames,
     sink: &'a mut Sink,
 }
 

@@ -15,5 +15,5 @@ mod switches;
 pub(crate) mod tables;
 pub(crate) mod values;
 
-pub use file::{FileSource, Loader, PolicyLoader, Reload, Watching};
+pub use file::{FileSource, FileWatch, Loader, PolicyLoader, Reload};
 pub use source::{PolicySource, SourceStatus};

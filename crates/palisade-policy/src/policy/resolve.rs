@@ -21,14 +21,14 @@ use crate::policy::spend::{self, SpendRoute, Spends};
 use crate::policy::tables::{ApiKeyTable, ClassTable, ClientTable, RouteTable, TierTable};
 
 /// The result of reading the arrays of tables.
-pub(crate) struct Resolved {
+pub(crate) struct ResolvedTables {
     pub(crate) parts: PolicyParts,
     pub(crate) outcomes: Outcomes,
     pub(crate) spends: Spends,
 }
 
 /// Names that limits may refer to.
-pub(crate) struct Known {
+pub(crate) struct KnownNames {
     /// Classes that routes assign or that are declared for callers to name.
     pub(crate) classes: BTreeSet<String>,
     /// Operations that routes assign.
@@ -45,7 +45,7 @@ pub(crate) fn resolve(
     settings: Settings,
     enabled: bool,
     sink: &mut Sink,
-) -> Resolved {
+) -> ResolvedTables {
     let RouteTables {
         mut routes,
         outcomes,
@@ -78,7 +78,7 @@ pub(crate) fn resolve(
             .collect(),
         bot_patterns: patterns.collect(),
     };
-    Resolved {
+    ResolvedTables {
         parts,
         outcomes,
         spends: Spends::new(spends),
@@ -236,11 +236,11 @@ fn classes(root: &Table, sink: &mut Sink) -> Vec<Class> {
         .collect()
 }
 
-fn known(routes: &[Route], classes: &[Class]) -> Known {
+fn known(routes: &[Route], classes: &[Class]) -> KnownNames {
     let assigned = routes.iter().filter_map(|route| route.class.as_deref());
     let declared = classes.iter().map(|class| &*class.name);
     let operations = routes.iter().filter_map(|route| route.operation.as_deref());
-    Known {
+    KnownNames {
         classes: assigned.chain(declared).map(str::to_owned).collect(),
         operations: operations.map(str::to_owned).collect(),
         kinds: classes

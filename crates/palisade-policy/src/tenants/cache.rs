@@ -18,9 +18,9 @@ use palisade_core::time::{Clock, Micros};
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::{Notify, watch};
 
-use super::document::{Document, Refused};
+use super::document::{Document, DocumentError};
 use super::line::{Call, Line};
-use super::table::{Entry, Flight, Known, Table};
+use super::table::{Entry, Flight, SourceStatement, Table};
 use super::{SourceError, SourceReport};
 
 /// Tenants per shard: few enough that a shard's lock is held briefly.
@@ -86,7 +86,7 @@ pub trait CacheListener: Send + Sync + 'static {
     fn changed(&self, _tenant: &str, _from: Option<u64>, _to: Option<u64>) {}
 
     /// A tenant's document was refused; reported once until the reason changes.
-    fn refused(&self, _tenant: &str, _why: &Refused) {}
+    fn refused(&self, _tenant: &str, _why: &DocumentError) {}
 
     /// The source was lost, or answers again.
     fn source(&self, _health: SourceHealth, _error: Option<&'static str>) {}
@@ -105,7 +105,7 @@ pub struct TenantCache {
     shard_max: usize,
     base: ArcSwap<PolicySet>,
     line: Mutex<Line>,
-    refusals: Mutex<HashMap<Box<str>, Refused>>,
+    refusals: Mutex<HashMap<Box<str>, DocumentError>>,
     failures: AtomicU64,
     listener: Box<dyn CacheListener>,
     pub(super) wake: Notify,
@@ -153,8 +153,8 @@ impl TenantCache {
                 // the tenant to the queue: a busy tenant stands in it once.
                 let claimed = entry.is_due(now) && entry.advance(Flight::Idle, Flight::Queued);
                 let policy = match &entry.known {
-                    Known::Policy(policy) => Some(Arc::clone(policy)),
-                    Known::Never | Known::Absent => None,
+                    SourceStatement::Policy(policy) => Some(Arc::clone(policy)),
+                    SourceStatement::Never | SourceStatement::Absent => None,
                 };
                 // `want` locks the queue, and `report` locks shards while it holds the queue.
                 drop(table);
@@ -247,14 +247,16 @@ impl TenantCache {
         let table = self.shard(hash).read();
         let entry = table.get(hash, tenant)?;
         let age = match &entry.known {
-            Known::Never => Duration::ZERO,
-            Known::Absent | Known::Policy(_) => Duration::from_micros(now.since(entry.fetched())),
+            SourceStatement::Never => Duration::ZERO,
+            SourceStatement::Absent | SourceStatement::Policy(_) => {
+                Duration::from_micros(now.since(entry.fetched()))
+            }
         };
         let is_fresh = age <= self.settings.ttl && !entry.is_doubted();
         let state = match &entry.known {
-            Known::Never | Known::Absent => CacheState::Default,
-            Known::Policy(_) if is_fresh => CacheState::Fresh,
-            Known::Policy(_) => CacheState::Stale,
+            SourceStatement::Never | SourceStatement::Absent => CacheState::Default,
+            SourceStatement::Policy(_) if is_fresh => CacheState::Fresh,
+            SourceStatement::Policy(_) => CacheState::Stale,
         };
         let version = entry.known.version();
         drop(table);
@@ -415,8 +417,8 @@ impl TenantCache {
         let checked = match document {
             Some(document) => document
                 .check(&base)
-                .map(|policy| Known::Policy(Arc::new(policy))),
-            None => Ok(Known::Absent),
+                .map(|policy| SourceStatement::Policy(Arc::new(policy))),
+            None => Ok(SourceStatement::Absent),
         };
         match checked.and_then(|known| self.not_older(tenant, known)) {
             Ok(known) => {
@@ -433,13 +435,17 @@ impl TenantCache {
 
     /// Refuses a version older than the one in force: a replica that lags must not bring an old
     /// policy back. An operator who wants to go back invalidates the tenant.
-    fn not_older(&self, tenant: &str, known: Known) -> Result<Known, Refused> {
+    fn not_older(
+        &self,
+        tenant: &str,
+        known: SourceStatement,
+    ) -> Result<SourceStatement, DocumentError> {
         let older = self.with(tenant, |entry| {
             let versions = (known.version(), entry.known.version());
             !entry.is_doubted() && matches!(versions, (Some(new), Some(old)) if new < old)
         });
         match older {
-            Some(true) => Err(Refused(
+            Some(true) => Err(DocumentError(
                 "`version` is older than the one in force; invalidate the tenant to go back"
                     .to_owned(),
             )),
@@ -447,10 +453,10 @@ impl TenantCache {
         }
     }
 
-    fn accept(&self, tenant: &str, known: Known, now: Micros) {
+    fn accept(&self, tenant: &str, known: SourceStatement, now: Micros) {
         let life = match known {
-            Known::Policy(_) => self.settings.ttl,
-            Known::Never | Known::Absent => self.settings.negative_ttl,
+            SourceStatement::Policy(_) => self.settings.ttl,
+            SourceStatement::Never | SourceStatement::Absent => self.settings.negative_ttl,
         };
         let is_same = self.with(tenant, |entry| entry.known == known);
         // A document that has not changed needs no write lock, which lookups would wait for.
@@ -468,16 +474,16 @@ impl TenantCache {
         });
     }
 
-    fn replace(&self, tenant: &str, known: Known) {
+    fn replace(&self, tenant: &str, known: SourceStatement) {
         let hash = self.hasher.hash_one(tenant);
         let to = known.version();
         let before = self.shard(hash).write().replace(hash, tenant, known);
-        if let Some(before @ (Known::Absent | Known::Policy(_))) = before {
+        if let Some(before @ (SourceStatement::Absent | SourceStatement::Policy(_))) = before {
             self.listener.changed(tenant, before.version(), to);
         }
     }
 
-    fn refuse(&self, tenant: &str, refused: &Refused, now: Micros) {
+    fn refuse(&self, tenant: &str, refused: &DocumentError, now: Micros) {
         self.failures.fetch_add(1, Ordering::Relaxed);
         self.with(tenant, |entry| {
             entry.set_due(now.plus(ahead_us(self.settings.ttl)));

@@ -36,10 +36,10 @@ pub struct Document {
 /// The reason why a document cannot be used, without identifiers.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct Refused(pub(super) String);
+pub struct DocumentError(pub(super) String);
 
-fn refuse<T>(field: &str, problem: &str) -> Result<T, Refused> {
-    Err(Refused(format!("`{field}` {problem}")))
+fn refuse<T>(field: &str, problem: &str) -> Result<T, DocumentError> {
+    Err(DocumentError(format!("`{field}` {problem}")))
 }
 
 impl Document {
@@ -55,7 +55,7 @@ impl Document {
     ///
     /// # Errors
     /// The first problem.
-    pub fn check(&self, base: &PolicySet) -> Result<TenantPolicy, Refused> {
+    pub fn check(&self, base: &PolicySet) -> Result<TenantPolicy, DocumentError> {
         if let Some(field) = self.body.keys().find(|key| !FIELDS.contains(&&***key)) {
             let hint = match nearest(field, FIELDS) {
                 Some(name) => format!("is no field of a policy: did you mean `{name}`?"),
@@ -83,7 +83,7 @@ impl Document {
     }
 }
 
-fn version(value: Option<&Value>) -> Result<u64, Refused> {
+fn version(value: Option<&Value>) -> Result<u64, DocumentError> {
     match value {
         None | Some(Value::Null) => Ok(0),
         Some(value) => match value.as_u64() {
@@ -95,7 +95,7 @@ fn version(value: Option<&Value>) -> Result<u64, Refused> {
 
 /// Finds a limit that tenants may override: one that counts separately for each organisation. A
 /// bucket that several organisations share would be judged by the override of each.
-fn overridable<'p>(base: &'p PolicySet, name: &str) -> Result<&'p Limit, Refused> {
+fn overridable<'p>(base: &'p PolicySet, name: &str) -> Result<&'p Limit, DocumentError> {
     let field = format!("limits.{}", shown(name));
     let Some(limit) = base.limit(name) else {
         let names = base.limits().iter().map(|limit| &*limit.name);
@@ -118,7 +118,7 @@ fn overridable<'p>(base: &'p PolicySet, name: &str) -> Result<&'p Limit, Refused
     }
 }
 
-fn spec(limit: &Limit, figure: &Value) -> Result<BucketSpec, Refused> {
+fn spec(limit: &Limit, figure: &Value) -> Result<BucketSpec, DocumentError> {
     let field = |key: &str| format!("limits.{}{key}", limit.name);
     let (rate, burst) = match figure {
         Value::String(rate) => (rate, None),
@@ -164,7 +164,7 @@ fn spec(limit: &Limit, figure: &Value) -> Result<BucketSpec, Refused> {
     Ok(spec)
 }
 
-fn burst_of(limit: &Limit, burst: Option<&Value>) -> Result<Option<NonZeroU32>, Refused> {
+fn burst_of(limit: &Limit, burst: Option<&Value>) -> Result<Option<NonZeroU32>, DocumentError> {
     let Some(burst) = burst else { return Ok(None) };
     let field = format!("limits.{}.burst", limit.name);
     if limit.def.spec.algorithm() != Algorithm::TokenBucket {

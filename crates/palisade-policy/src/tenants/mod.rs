@@ -19,7 +19,7 @@ use palisade_core::failure::SourceHealth;
 use palisade_core::time::Micros;
 
 pub use cache::{CacheListener, CacheSettings, CacheState, CachedTenant, TenantCache};
-pub use document::{Document, Refused};
+pub use document::{Document, DocumentError};
 pub use file::FileTenants;
 #[cfg(feature = "mongodb")]
 pub use mongodb::{MongoAddressError, MongoTenants};

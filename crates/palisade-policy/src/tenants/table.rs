@@ -13,7 +13,7 @@ const EVICTION_PROBES: usize = 64;
 
 /// The source's last statement about a tenant.
 #[derive(Clone, PartialEq, Eq)]
-pub(super) enum Known {
+pub(super) enum SourceStatement {
     /// None: the source was not asked yet, or did not answer.
     Never,
     /// The tenant has no policy of its own.
@@ -22,7 +22,7 @@ pub(super) enum Known {
     Policy(Arc<TenantPolicy>),
 }
 
-impl Known {
+impl SourceStatement {
     pub(super) fn version(&self) -> Option<u64> {
         match self {
             Self::Policy(policy) => Some(policy.version),
@@ -59,7 +59,7 @@ impl Flight {
 pub(super) struct Entry {
     pub(super) tenant: Box<str>,
     hash: u64,
-    pub(super) known: Known,
+    pub(super) known: SourceStatement,
     fetched: AtomicU64,
     due: AtomicU64,
     flight: AtomicU8,
@@ -72,7 +72,7 @@ impl Entry {
         Self {
             tenant: tenant.into(),
             hash,
-            known: Known::Never,
+            known: SourceStatement::Never,
             fetched: AtomicU64::new(0),
             due: AtomicU64::new(0),
             flight: AtomicU8::new(Flight::Idle as u8),
@@ -134,7 +134,7 @@ impl Entry {
     }
 
     const fn is_worth_less(&self) -> bool {
-        !matches!(self.known, Known::Policy(_))
+        !matches!(self.known, SourceStatement::Policy(_))
     }
 }
 
@@ -198,11 +198,17 @@ impl Table {
     }
 
     /// Replaces the cached statement; returns the previous one.
-    pub(super) fn replace(&mut self, hash: u64, tenant: &str, known: Known) -> Option<Known> {
+    pub(super) fn replace(
+        &mut self,
+        hash: u64,
+        tenant: &str,
+        known: SourceStatement,
+    ) -> Option<SourceStatement> {
         let at = self.find(hash, tenant)?;
         let entry = self.entries.get_mut(at)?;
         let before = std::mem::replace(&mut entry.known, known);
-        let holds = |known: &Known| usize::from(matches!(known, Known::Policy(_)));
+        let holds =
+            |known: &SourceStatement| usize::from(matches!(known, SourceStatement::Policy(_)));
         self.policies = self.policies + holds(&entry.known) - holds(&before);
         Some(before)
     }
@@ -264,8 +270,8 @@ mod tests {
 
     use super::*;
 
-    fn policy(version: u64) -> Known {
-        Known::Policy(Arc::new(TenantPolicy::new(version, [])))
+    fn policy(version: u64) -> SourceStatement {
+        SourceStatement::Policy(Arc::new(TenantPolicy::new(version, [])))
     }
 
     proptest! {
@@ -283,7 +289,7 @@ mod tests {
                 // Few hashes: collisions are the interesting case.
                 let hash = u64::from(name % 5);
                 prop_assert!(table.get_or_insert(hash, &tenant, len_max).is_some());
-                let known = if name % 3 == 0 { Known::Absent } else { policy(version) };
+                let known = if name % 3 == 0 { SourceStatement::Absent } else { policy(version) };
                 table.replace(hash, &tenant, known);
                 table.get(hash, &tenant).unwrap().set_fetched(Micros(version));
                 last.insert(tenant, version);
@@ -322,7 +328,7 @@ mod tests {
             table.get_or_insert(hash, name, 3).unwrap();
         }
         table.replace(1, "a", policy(1));
-        table.replace(2, "b", Known::Absent);
+        table.replace(2, "b", SourceStatement::Absent);
         table.replace(3, "c", policy(1));
         table.get_or_insert(4, "d", 3).unwrap();
         assert!(table.get(2, "b").is_none());

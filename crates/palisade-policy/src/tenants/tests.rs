@@ -87,9 +87,9 @@ fn document(tenant: &str, body: &Value) -> Document {
 }
 
 #[derive(Clone)]
-struct Shared(Arc<Fake>);
+struct SharedFake(Arc<Fake>);
 
-impl TenantSource for Shared {
+impl TenantSource for SharedFake {
     async fn fetch(&self, tenants: &[Box<str>]) -> Result<Vec<Document>, SourceError> {
         let names = tenants.iter().map(ToString::to_string).collect();
         self.0.calls.lock().push(names);
@@ -110,14 +110,14 @@ impl TenantSource for Shared {
 }
 
 #[derive(Clone, Default)]
-struct Heard(Arc<Mutex<Vec<String>>>);
+struct RecordedNotices(Arc<Mutex<Vec<String>>>);
 
-impl CacheListener for Heard {
+impl CacheListener for RecordedNotices {
     fn changed(&self, tenant: &str, from: Option<u64>, to: Option<u64>) {
         self.0.lock().push(format!("{tenant} {from:?} {to:?}"));
     }
 
-    fn refused(&self, tenant: &str, why: &Refused) {
+    fn refused(&self, tenant: &str, why: &DocumentError) {
         self.0.lock().push(format!("{tenant} refused: {why}"));
     }
 
@@ -129,7 +129,7 @@ impl CacheListener for Heard {
 struct Bench {
     cache: Arc<TenantCache>,
     fake: Arc<Fake>,
-    heard: Heard,
+    heard: RecordedNotices,
 }
 
 impl Bench {
@@ -139,10 +139,13 @@ impl Bench {
 
     async fn with(fake: Fake, settings: CacheSettings) -> Self {
         let clock = Arc::new(PausedClock(Instant::now()));
-        let heard = Heard::default();
+        let heard = RecordedNotices::default();
         let cache = TenantCache::new("fake", settings, base(""), clock, heard.clone());
         let (cache, fake) = (Arc::new(cache), Arc::new(fake));
-        tokio::spawn(follow(Arc::downgrade(&cache), Shared(Arc::clone(&fake))));
+        tokio::spawn(follow(
+            Arc::downgrade(&cache),
+            SharedFake(Arc::clone(&fake)),
+        ));
         cache.started().await;
         Self { cache, fake, heard }
     }

@@ -9,7 +9,7 @@ use super::ready::Ready;
 use super::{Config, Draft, draft};
 
 /// A configuration with everything that was found in it.
-pub struct Examined {
+pub struct Examination {
     /// The configuration as far as it could be read; `None` if the file is missing or not TOML.
     pub draft: Option<Draft>,
     /// The parts of a service, as far as their tables could be read.
@@ -18,7 +18,7 @@ pub struct Examined {
     pub found: Vec<ConfigError>,
 }
 
-impl Examined {
+impl Examination {
     /// Does everything that `serve` does before it touches anything. Needs a Tokio runtime.
     pub async fn of(path: Option<&Path>, env: &Env, flags: &Overrides) -> Self {
         let draft = match draft(path, env, flags) {

@@ -169,7 +169,7 @@ pub struct ConfigLoader {
 }
 
 impl Loader for ConfigLoader {
-    type Loaded = Config;
+    type Output = Config;
 
     fn load(&self, path: &Path, text: &str, revision: u64) -> Result<Config, ConfigErrors> {
         let input = Input {

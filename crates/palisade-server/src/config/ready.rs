@@ -14,7 +14,7 @@ use palisade_policy::{ConfigError, ConfigErrors, Env};
 use super::{Address, Config, Draft};
 use crate::failure::Failure;
 use crate::serve::{Elsewhere, GivenSecrets, Tls, TlsFiles, audit_table, edge};
-use crate::store::{Opening, opening};
+use crate::store::{PreparedStore, opening};
 use crate::surfaces::admin;
 use crate::surfaces::proxy::Upstream;
 use crate::surfaces::{CallerToken, Certificates};
@@ -27,7 +27,7 @@ pub struct Ready {
     pub(crate) caller: Option<Arc<CallerToken>>,
     pub(crate) certificates: Certificates,
     /// The store, not opened yet.
-    pub store: Opening,
+    pub store: PreparedStore,
     /// The source of tenants' policies, not queried yet.
     pub tenants: Elsewhere,
     /// The database with the audit's table, if one is configured.
@@ -65,7 +65,7 @@ impl Ready {
         env: &Env,
         unread: &[&'static str],
     ) -> (Option<Self>, Vec<ConfigError>) {
-        let mut refused = Refused {
+        let mut refused = ErrorCollector {
             places: &config.places,
             unread,
             errors: Vec::new(),
@@ -115,14 +115,14 @@ fn caller(config: &Config, env: &Env) -> Result<Option<Arc<CallerToken>>, Failur
 }
 
 /// Collects errors.
-struct Refused<'a> {
+struct ErrorCollector<'a> {
     places: &'a Places,
     /// Tables that could not be read. Keys that depend on one of them are not judged.
     unread: &'a [&'static str],
     errors: Vec<ConfigError>,
 }
 
-impl Refused<'_> {
+impl ErrorCollector<'_> {
     fn push(&mut self, key: &str, message: String, hint: &str) {
         let place = self.places.of_key(key);
         self.errors.push(ConfigError::at(place, message, hint));

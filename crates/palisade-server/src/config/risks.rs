@@ -101,9 +101,9 @@ fn warn_of_short_tokens(document: &mut Document<'_>, config: &Config, env: &Env)
     }
 }
 
-type Keyed<'a> = (&'static str, &'static str, Option<&'a SecretRef>);
+type KeyedSecret<'a> = (&'static str, &'static str, Option<&'a SecretRef>);
 
-fn tokens(config: &Config) -> [Keyed<'_>; 3] {
+fn tokens(config: &Config) -> [KeyedSecret<'_>; 3] {
     let (server, admin) = (&config.server, &config.admin);
     [
         ("server", "caller_token", server.caller_token.as_ref()),
@@ -112,7 +112,7 @@ fn tokens(config: &Config) -> [Keyed<'_>; 3] {
     ]
 }
 
-fn secrets(config: &Config) -> impl Iterator<Item = Keyed<'_>> {
+fn secrets(config: &Config) -> impl Iterator<Item = KeyedSecret<'_>> {
     let secrets = &config.secrets;
     let key_of_tokens = config.jwt.key.as_ref();
     let others = [

@@ -11,7 +11,7 @@ use palisade::core::key::Keyring;
 use palisade::core::limit::{Algorithm, BucketSpec, Window};
 use palisade::core::policy::{Dimension, LimitDef, PolicyParts, PolicySet, Route, Settings};
 use palisade::core::time::{Clock, DAY};
-use palisade::engine::{ModeChange, Observer, Seen};
+use palisade::engine::{DecisionEvent, ModeChange, Observer};
 use palisade::store::StoreError;
 use palisade::{Engine, EngineConfig, SystemClock};
 use palisade_policy::{Env, Overrides};
@@ -162,7 +162,7 @@ fn facts(key: u32) -> RequestFacts {
 struct Calls(AtomicU64);
 
 impl Observer for Calls {
-    fn decided(&self, _seen: &Seen<'_>) {}
+    fn decided(&self, _seen: &DecisionEvent<'_>) {}
     fn failure(&self, _change: &ModeChange<'_>) {}
     fn store_call(&self, _took_us: Option<u64>, _error: Option<&StoreError>) {
         self.0.fetch_add(1, Ordering::Relaxed);

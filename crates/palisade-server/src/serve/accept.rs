@@ -14,11 +14,11 @@ use palisade_core::time::Clock;
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
-use super::activity::{Activity, Live, Patience, Verdict};
+use super::activity::{Activity, ConnectionVerdict, Live, Patience};
 use super::line::{Line, Stream};
 use super::slots::{Admission, Slots, Trust};
-use super::sockets::{Accepting, Listener};
-use super::spread::{Accepted, Desk};
+use super::sockets::{Listener, RegisteredListener};
+use super::spread::{AcceptedConnection, Desk};
 use super::stop::Stop;
 use super::surface::Protocol;
 use super::task;
@@ -59,7 +59,7 @@ pub(super) async fn run<P: Protocol>(
         slots,
     }: Entrance,
     protocol: Arc<P>,
-    tls: Option<Secured>,
+    tls: Option<ListenerTls>,
     bounds: Bounds,
     stop: Stop,
 ) {
@@ -108,7 +108,7 @@ type Arrival = (Stream, SocketAddr);
 /// The parts that every accepted connection needs.
 struct Door<'a, P> {
     protocol: Arc<P>,
-    tls: Option<Secured>,
+    tls: Option<ListenerTls>,
     bounds: Bounds,
     slots: Arc<Slots>,
     stop: Stop,
@@ -116,7 +116,7 @@ struct Door<'a, P> {
 }
 
 impl<P: Protocol> Door<'_, P> {
-    async fn serve(&self, listener: Accepting, mut desk: Option<Desk>) {
+    async fn serve(&self, listener: RegisteredListener, mut desk: Option<Desk>) {
         let mut connections = JoinSet::new();
         let mut stop = self.stop.clone();
         let mut next = None;
@@ -152,7 +152,11 @@ impl<P: Protocol> Door<'_, P> {
 
     /// Returns the next connection with a slot, or `None` if it gets no slot. Until then it stays
     /// in `next`, so that dropping this future loses no connection.
-    async fn accept(&self, listener: &Accepting, next: &mut Option<Arrival>) -> Option<Accepted> {
+    async fn accept(
+        &self,
+        listener: &RegisteredListener,
+        next: &mut Option<Arrival>,
+    ) -> Option<AcceptedConnection> {
         if next.is_none() {
             match poll_fn(|cx| listener.poll(cx)).await {
                 Ok(arrival) => *next = Some(arrival),
@@ -164,7 +168,7 @@ impl<P: Protocol> Door<'_, P> {
         }
         let slot = self.slots.admit(self.share_of(next.as_ref()?)).await;
         let (stream, peer) = next.take()?;
-        Some(Accepted::new(stream, peer, slot?))
+        Some(AcceptedConnection::new(stream, peer, slot?))
     }
 
     /// The client prefix whose share of the slots a connection counts towards. Trusted proxies have
@@ -177,7 +181,7 @@ impl<P: Protocol> Door<'_, P> {
     /// Serves connections that the kernel has already completed; they would otherwise be reset.
     fn sweep(
         &self,
-        listener: &Accepting,
+        listener: &RegisteredListener,
         mut next: Option<Arrival>,
         connections: &mut JoinSet<()>,
     ) {
@@ -193,7 +197,7 @@ impl<P: Protocol> Door<'_, P> {
             };
             match self.slots.attempt(self.share_of(&arrival), false) {
                 Admission::Admitted(slot) => {
-                    let accepted = Accepted::new(arrival.0, arrival.1, slot);
+                    let accepted = AcceptedConnection::new(arrival.0, arrival.1, slot);
                     self.start(connections, Some(accepted));
                 }
                 Admission::Refused => {}
@@ -202,11 +206,11 @@ impl<P: Protocol> Door<'_, P> {
         }
     }
 
-    fn start(&self, connections: &mut JoinSet<()>, accepted: Option<Accepted>) {
+    fn start(&self, connections: &mut JoinSet<()>, accepted: Option<AcceptedConnection>) {
         let Some(accepted) = accepted else {
             return;
         };
-        let Accepted {
+        let AcceptedConnection {
             stream,
             peer,
             slot,
@@ -240,7 +244,7 @@ impl<P: Protocol> Door<'_, P> {
 }
 
 /// Returns the next connection that another worker has accepted for this one.
-async fn arrived(desk: &mut Option<Desk>) -> Option<Accepted> {
+async fn arrived(desk: &mut Option<Desk>) -> Option<AcceptedConnection> {
     match desk {
         Some(desk) => desk.arrived().await,
         None => pending().await,
@@ -249,7 +253,7 @@ async fn arrived(desk: &mut Option<Desk>) -> Option<Accepted> {
 
 /// Returns the accepted connection if this worker is to serve it. Otherwise it goes to another
 /// worker.
-fn placed(desk: Option<&Desk>, accepted: Option<Accepted>) -> Option<Accepted> {
+fn placed(desk: Option<&Desk>, accepted: Option<AcceptedConnection>) -> Option<AcceptedConnection> {
     match desk {
         Some(desk) => desk.place(accepted?),
         None => accepted,
@@ -258,13 +262,13 @@ fn placed(desk: Option<&Desk>, accepted: Option<Accepted>) -> Option<Accepted> {
 
 /// The TLS of one listener.
 #[derive(Clone)]
-pub(crate) struct Secured {
+pub(crate) struct ListenerTls {
     tls: Arc<Tls>,
     listener: &'static str,
     observer: Arc<dyn Observer>,
 }
 
-impl Secured {
+impl ListenerTls {
     pub(super) const fn new(
         tls: Arc<Tls>,
         listener: &'static str,
@@ -282,7 +286,10 @@ impl Secured {
     async fn agree(&self, stream: TcpStream, activity: &Activity) -> Option<Stream> {
         let acceptor = self.tls.acceptor();
         let handshake = acceptor.accept(stream);
-        match activity.unless_told(Verdict::Close, handshake).await? {
+        match activity
+            .unless_told(ConnectionVerdict::Close, handshake)
+            .await?
+        {
             Ok(stream) => {
                 // The handshake used up the time for a head. The first head gets that time again.
                 activity.begin();

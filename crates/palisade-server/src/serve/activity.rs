@@ -47,7 +47,7 @@ pub(crate) struct Activity {
 
 /// Verdict on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Verdict {
+pub(crate) enum ConnectionVerdict {
     /// Keep the connection open.
     Stay,
     /// Close the connection as soon as no request is under way.
@@ -133,13 +133,13 @@ impl Activity {
 
     /// Closes the connection now.
     pub(super) fn end(&self) {
-        self.judge(Verdict::End);
+        self.judge(ConnectionVerdict::End);
     }
 
     /// Returns the output of `future`, or `None` if a verdict of at least `told` comes first.
     pub(crate) async fn unless_told<F: Future>(
         &self,
-        told: Verdict,
+        told: ConnectionVerdict,
         future: F,
     ) -> Option<F::Output> {
         let mut future = pin!(future);
@@ -153,20 +153,20 @@ impl Activity {
 
     /// Returns the verdict on the connection, and registers the task of `cx` to be woken when it
     /// changes.
-    pub(crate) fn verdict(&self, cx: &Context<'_>) -> Verdict {
+    pub(crate) fn verdict(&self, cx: &Context<'_>) -> ConnectionVerdict {
         // Stored before the verdict is read, so that a verdict in between wakes the task.
         match &mut *self.task.lock() {
             Some(task) => task.clone_from(cx.waker()),
             none => *none = Some(cx.waker().clone()),
         }
         match self.verdict.load(Ordering::Acquire) {
-            verdict if verdict == Verdict::End as u8 => Verdict::End,
-            verdict if verdict == Verdict::Close as u8 => Verdict::Close,
-            _ => Verdict::Stay,
+            verdict if verdict == ConnectionVerdict::End as u8 => ConnectionVerdict::End,
+            verdict if verdict == ConnectionVerdict::Close as u8 => ConnectionVerdict::Close,
+            _ => ConnectionVerdict::Stay,
         }
     }
 
-    fn judge(&self, verdict: Verdict) {
+    fn judge(&self, verdict: ConnectionVerdict) {
         // Not `store`: a verdict is never weakened.
         self.verdict.fetch_max(verdict as u8, Ordering::Release);
         self.wake();
@@ -185,13 +185,15 @@ impl Activity {
     }
 
     /// Counts a tick, and returns the verdict on a connection whose phase has lasted too long.
-    fn tick(&self, patience: &Patience) -> Verdict {
+    fn tick(&self, patience: &Patience) -> ConnectionVerdict {
         let age = self.age.fetch_add(1, Ordering::Relaxed);
         let by_age = match patience.age_ticks.and_then(|most| age.checked_sub(most)) {
             // Endless streams would otherwise keep the connection open beyond its age.
-            Some(over) if over >= patience.header_ticks && self.only_lasts() => Verdict::End,
-            Some(_) => Verdict::Close,
-            None => Verdict::Stay,
+            Some(over) if over >= patience.header_ticks && self.only_lasts() => {
+                ConnectionVerdict::End
+            }
+            Some(_) => ConnectionVerdict::Close,
+            None => ConnectionVerdict::Stay,
         };
         self.tick_phase(patience).max(by_age)
     }
@@ -201,22 +203,22 @@ impl Activity {
         self.open.load(Ordering::Relaxed) == self.lasting.load(Ordering::Relaxed)
     }
 
-    fn tick_phase(&self, patience: &Patience) -> Verdict {
+    fn tick_phase(&self, patience: &Patience) -> ConnectionVerdict {
         let ticks = self.ticks.fetch_add(1, Ordering::Relaxed) + 1;
         let end_after = |most: u32| match ticks > most {
-            true => Verdict::End,
-            false => Verdict::Stay,
+            true => ConnectionVerdict::End,
+            false => ConnectionVerdict::Stay,
         };
         match self.phase.load(Ordering::Relaxed) {
             _ if self.stuck.load(Ordering::Relaxed) => end_after(patience.idle_ticks),
             // A request that crosses the GOAWAY on its way is one that the client can send again.
             IDLE if self.is_multiplexed() && ticks > patience.idle_ticks => {
-                end_after(patience.idle_ticks + patience.header_ticks).max(Verdict::Close)
+                end_after(patience.idle_ticks + patience.header_ticks).max(ConnectionVerdict::Close)
             }
             IDLE => end_after(patience.idle_ticks),
             RECEIVING => end_after(patience.header_ticks),
             _ if self.has_untaken_answer() => end_after(patience.idle_ticks),
-            _ => Verdict::Stay,
+            _ => ConnectionVerdict::Stay,
         }
     }
 }
@@ -354,7 +356,7 @@ impl Live {
         all.retain(is_open);
         for activity in all.iter() {
             match activity.tick(patience) {
-                Verdict::Stay => {}
+                ConnectionVerdict::Stay => {}
                 verdict => activity.judge(verdict),
             }
         }
@@ -363,7 +365,7 @@ impl Live {
     /// Closes each connection once no request is under way on it.
     pub(crate) fn close(&self) {
         for activity in self.0.lock().iter() {
-            activity.judge(Verdict::Close);
+            activity.judge(ConnectionVerdict::Close);
         }
     }
 }

@@ -6,17 +6,17 @@ use std::path::Path;
 
 use crate::config::{Config, StoreUrl, words};
 
-use super::surface::Place;
+use super::surface::SurfaceAddress;
 
 /// The parts of that text.
-pub(crate) struct Started<'a> {
+pub(crate) struct Banner<'a> {
     pub(crate) config: &'a Config,
-    pub(crate) decide: Place,
-    pub(crate) admin: Place,
-    pub(crate) others: Vec<Place>,
+    pub(crate) decide: SurfaceAddress,
+    pub(crate) admin: SurfaceAddress,
+    pub(crate) others: Vec<SurfaceAddress>,
 }
 
-impl Started<'_> {
+impl Banner<'_> {
     /// Formats the text.
     pub(crate) fn text(&self) -> String {
         let mut text = format!("palisade {}\n", env!("CARGO_PKG_VERSION"));

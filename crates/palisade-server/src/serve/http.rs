@@ -16,7 +16,7 @@ use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 
-use super::activity::{Activity, UnderWay, Verdict};
+use super::activity::{Activity, ConnectionVerdict, UnderWay};
 use super::hang_up::HangUp;
 use super::interim::Early;
 use super::line::{Begins, Line};
@@ -41,7 +41,7 @@ const PING_PATIENCE: Duration = Duration::from_secs(20);
 /// Marks a response as an endless stream, in its extensions. A connection that carries nothing else
 /// is closed at its age.
 #[derive(Clone, Copy)]
-pub(crate) struct Lasting;
+pub(crate) struct EndlessStream;
 
 /// The sender of the requests on a connection.
 pub(crate) struct Client {
@@ -110,7 +110,7 @@ impl<H: Handler> Protocol for H {
             stop,
         });
         // The HTTP version that the client begins with, if its first bytes arrive in time.
-        let begins = activity.unless_told(Verdict::Close, stream.begins());
+        let begins = activity.unless_told(ConnectionVerdict::Close, stream.begins());
         match begins.await.and_then(Result::ok) {
             Some(Begins::One) => {
                 let io = TokioIo::new(stream);
@@ -172,12 +172,12 @@ async fn drive<C: Future>(connection: C, activity: &Activity, close: impl Fn(Pin
                 return Poll::Ready(());
             }
             match activity.verdict(cx) {
-                Verdict::Close if !asked_to_close => {
+                ConnectionVerdict::Close if !asked_to_close => {
                     asked_to_close = true;
                     close(connection.as_mut());
                 }
-                Verdict::Stay | Verdict::Close => return Poll::Pending,
-                Verdict::End => return Poll::Ready(()),
+                ConnectionVerdict::Stay | ConnectionVerdict::Close => return Poll::Pending,
+                ConnectionVerdict::End => return Poll::Ready(()),
             }
         }
     })
@@ -192,14 +192,14 @@ struct Exchange<H> {
 }
 
 impl<H: Handler> Exchange<H> {
-    async fn answer(&self, request: Request<Incoming>) -> Response<Tracked<H::Body>> {
+    async fn answer(&self, request: Request<Incoming>) -> Response<TrackedBody<H::Body>> {
         let mut under_way = UnderWay::begin(&self.client.activity);
         let one_at_a_time = request.version() < Version::HTTP_2;
         if !names_one_host(&request) {
-            return Tracked::refusal(StatusCode::BAD_REQUEST, under_way);
+            return TrackedBody::refusal(StatusCode::BAD_REQUEST, under_way);
         }
         if !is_only_chunked(request.headers()) {
-            return Tracked::refusal(StatusCode::NOT_IMPLEMENTED, under_way);
+            return TrackedBody::refusal(StatusCode::NOT_IMPLEMENTED, under_way);
         }
         let span = trace::span(&request);
         // Pinned on the stack: moving the future would copy kilobytes with every request.
@@ -214,10 +214,10 @@ impl<H: Handler> Exchange<H> {
                 .headers_mut()
                 .insert(CONNECTION, HeaderValue::from_static("close"));
         }
-        if response.extensions().get::<Lasting>().is_some() {
+        if response.extensions().get::<EndlessStream>().is_some() {
             under_way.lasts();
         }
-        response.map(|body| Tracked::new(Some(body), under_way))
+        response.map(|body| TrackedBody::new(Some(body), under_way))
     }
 }
 
@@ -239,14 +239,14 @@ pub(crate) fn is_only_chunked(headers: &HeaderMap) -> bool {
 }
 
 /// A body that notes when it has been handed over or given up.
-struct Tracked<B> {
+struct TrackedBody<B> {
     /// `None` if no handler was asked.
     body: Option<B>,
     under_way: UnderWay,
     delivery: Option<Arc<Delivery>>,
 }
 
-impl<B> Tracked<B> {
+impl<B> TrackedBody<B> {
     fn new(body: Option<B>, mut under_way: UnderWay) -> Self {
         under_way.waits_for_us(false);
         Self {
@@ -267,7 +267,7 @@ impl<B> Tracked<B> {
     }
 }
 
-impl<B: Body + Unpin> Body for Tracked<B> {
+impl<B: Body + Unpin> Body for TrackedBody<B> {
     type Data = B::Data;
     type Error = B::Error;
 

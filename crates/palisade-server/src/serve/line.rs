@@ -19,7 +19,7 @@ use super::stop::Stop;
 
 /// A connection as a protocol gets it.
 pub(crate) struct Line {
-    pub(crate) stream: Watched,
+    pub(crate) stream: WatchedStream,
     pub(crate) peer: SocketAddr,
     /// The phase and verdict of the connection. A protocol reports when a request begins and ends,
     /// and obeys the verdict.
@@ -36,7 +36,7 @@ impl Line {
         stop: Stop,
     ) -> Self {
         Self {
-            stream: Watched {
+            stream: WatchedStream {
                 stream,
                 is_joined: false,
                 activity: Arc::clone(&activity),
@@ -70,7 +70,7 @@ macro_rules! on_each {
 }
 
 /// A stream that notes when bytes arrive, and holds the connection's slot until it is dropped.
-pub(crate) struct Watched {
+pub(crate) struct WatchedStream {
     stream: Stream,
     /// Writes of several parts are joined.
     is_joined: bool,
@@ -92,7 +92,7 @@ const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// Pause before looking again when only a part of the preface has arrived.
 const PREFACE_PAUSE: Duration = Duration::from_millis(5);
 
-impl Watched {
+impl WatchedStream {
     /// Returns a stream for many short answers at once. The HTTP/2 library writes each answer of
     /// 256 bytes or more by itself where vectored writes are supported, and joins those of less
     /// than 1,024 bytes where they are not: one write for all of them costs less than the copies.
@@ -165,7 +165,7 @@ fn agreed(stream: &TlsStream<TcpStream>) -> Begins {
     }
 }
 
-impl AsyncRead for Watched {
+impl AsyncRead for WatchedStream {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -180,7 +180,7 @@ impl AsyncRead for Watched {
     }
 }
 
-impl AsyncWrite for Watched {
+impl AsyncWrite for WatchedStream {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,

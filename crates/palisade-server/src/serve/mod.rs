@@ -41,32 +41,32 @@ use palisade_policy::Env;
 
 use crate::config::ready::Ready;
 use crate::config::{Config, ConfigFile};
-use crate::failure::{Ending, Failure};
+use crate::failure::{CommandStatus, Failure};
 use crate::output;
 use crate::surfaces::dashboard::Board;
-use crate::surfaces::{self, Certificates, Enforcer, Given, Metrics};
+use crate::surfaces::{self, Certificates, Enforcer, Metrics, SurfaceParts};
 use crate::webhook::Delivery;
-use banner::Started;
+use banner::Banner;
 use notify::Supervisor;
 use observers::Observers;
-use passed::Passed;
+use passed::PassedSockets;
 use reload::{Dormant, Hangup};
-use stop::{Asked, Signals, Stopper};
+use stop::{Signals, StopSignal, Stopper};
 use tenants::Policies;
 use workers::Workers;
 
 pub(crate) use accept::Bounds;
-pub(crate) use activity::{Activity, Patience, UnderWay, Verdict};
+pub(crate) use activity::{Activity, ConnectionVerdict, Patience, UnderWay};
 pub use data::{GivenSecrets, SECRET_FILE, Secrets, mark_backup, try_write};
 pub(crate) use hang_up::HangUp;
-pub(crate) use http::{Client, Handler, Lasting, is_only_chunked};
+pub(crate) use http::{Client, EndlessStream, Handler, is_only_chunked};
 pub(crate) use interim::Early;
 pub(crate) use line::Line;
 pub(crate) use log::LogLimit;
 pub use observers::audit_files_beside;
 pub(crate) use observers::audit_table;
 pub(crate) use stop::Stop;
-pub(crate) use surface::{On, Place, Protocol, Share, Surface};
+pub(crate) use surface::{On, Protocol, Share, Surface, SurfaceAddress};
 pub use tenants::Elsewhere;
 pub(crate) use tls::{Tls, TlsFiles};
 
@@ -84,9 +84,9 @@ pub struct Plan {
 }
 
 /// Serves until the process is asked to stop.
-pub fn run(plan: &Plan) -> Result<Ending, Failure> {
+pub fn run(plan: &Plan) -> Result<CommandStatus, Failure> {
     // First of all, because this must happen before any thread starts.
-    let passed = Passed::take(&plan.env)?;
+    let passed = PassedSockets::take(&plan.env)?;
     let traces = log::start(&plan.config.log)?;
     let control = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -102,7 +102,7 @@ pub fn run(plan: &Plan) -> Result<Ending, Failure> {
         Service::start(plan, ready, passed).await?.run().await
     });
     traces.flush();
-    ran.map(|()| Ending::Done)
+    ran.map(|()| CommandStatus::Done)
 }
 
 /// A service that is bound to its addresses and ready to run.
@@ -126,7 +126,7 @@ struct Service<'a> {
 }
 
 impl<'a> Service<'a> {
-    async fn start(plan: &'a Plan, ready: Ready, passed: Passed) -> Result<Self, Failure> {
+    async fn start(plan: &'a Plan, ready: Ready, passed: PassedSockets) -> Result<Self, Failure> {
         let (config, env) = (&plan.config, &plan.env);
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let directory = data::directory(&config.store.url)?;
@@ -170,7 +170,7 @@ impl<'a> Service<'a> {
             Arc::clone(&enforcer.engine),
             Arc::clone(&observers.lookout),
         ));
-        let given = Given {
+        let given = SurfaceParts {
             config,
             env,
             enforcer: &enforcer,
@@ -265,7 +265,7 @@ impl<'a> Service<'a> {
         self.stopper.drain();
         // Behind SIGINT is a person who waits, and after a long outage the node has not been ready
         // for a while.
-        if let Ok(Some(Asked::Terminate)) = ended {
+        if let Ok(Some(StopSignal::Terminate)) = ended {
             linger(config.server.drain_delay, &mut signals).await;
         }
         tracing::info!("stopping: answering what is under way");
@@ -298,7 +298,7 @@ impl<'a> Service<'a> {
     fn announce(&self) {
         let mut places = self.surfaces.iter().map(|surface| surface.place());
         let Some(decide) = places.next() else { return };
-        let started = Started {
+        let started = Banner {
             config: &self.plan.config,
             decide,
             admin: self.admin.place(),
@@ -323,7 +323,11 @@ async fn linger(delay: Duration, signals: &mut Signals) {
 }
 
 /// Binds the surfaces of traffic and the admin surface to their addresses.
-fn bound(given: &Given<'_>, workers: usize, mut passed: Passed) -> Result<Bound, Failure> {
+fn bound(
+    given: &SurfaceParts<'_>,
+    workers: usize,
+    mut passed: PassedSockets,
+) -> Result<Bound, Failure> {
     let mut traffic = surfaces::of_traffic(given)?;
     for surface in &mut traffic {
         surface.bind(workers, &mut passed)?;

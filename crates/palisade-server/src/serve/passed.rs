@@ -22,7 +22,7 @@ const OTHERS_WRITE: u32 = 0o002;
 
 /// Passed sockets that no listener has taken yet.
 #[derive(Default)]
-pub(crate) struct Passed(Vec<PassedSocket>);
+pub(crate) struct PassedSockets(Vec<PassedSocket>);
 
 /// A passed socket and its address.
 pub(super) struct PassedSocket {
@@ -38,7 +38,7 @@ pub(super) enum Open {
     File(UnixListener),
 }
 
-impl Passed {
+impl PassedSockets {
     /// Takes the sockets that `LISTEN_FDS` counts, if `LISTEN_PID` is this process. Must be called
     /// once, before any thread starts: it changes the environment, so that no child process takes
     /// the sockets for its own.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use palisade::observe::Metrics;
-use palisade_policy::{Env, PolicyBundle, PolicySource, Reload, Watching};
+use palisade_policy::{Env, FileWatch, PolicyBundle, PolicySource, Reload};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch::Receiver;
 use tokio::task::JoinHandle;
@@ -30,12 +30,12 @@ impl Hangup {
 }
 
 /// The tasks that reload. Dropping this ends them.
-pub(crate) struct Following {
-    _watching: Option<Watching>,
+pub(crate) struct ReloadTasks {
+    _watching: Option<FileWatch>,
     asked: JoinHandle<()>,
 }
 
-impl Drop for Following {
+impl Drop for ReloadTasks {
     fn drop(&mut self) {
         self.asked.abort();
     }
@@ -91,9 +91,9 @@ pub(crate) fn follow(
     policies: &Arc<Policies>,
     metrics: &Arc<Metrics>,
     dormant: Option<Dormant>,
-) -> Following {
+) -> ReloadTasks {
     if let Some(source) = source {
-        let replaced = Replaced {
+        let replaced = ReloadTarget {
             enforcer: Arc::clone(enforcer),
             policies: Arc::clone(policies),
             metrics: Arc::clone(metrics),
@@ -101,13 +101,13 @@ pub(crate) fn follow(
         let bundles = source.subscribe();
         task::spawn(replaced.follow(Arc::clone(source), bundles, dormant));
     }
-    Following {
+    ReloadTasks {
         _watching: source.filter(|_| watches).and_then(watch),
         asked: task::spawn(reload_when_asked(hangup, source.cloned())),
     }
 }
 
-fn watch(source: &Arc<ConfigFile>) -> Option<Watching> {
+fn watch(source: &Arc<ConfigFile>) -> Option<FileWatch> {
     source
         .watch(POLL)
         .inspect_err(|error| {
@@ -133,13 +133,13 @@ async fn reload_when_asked(mut hangup: Hangup, source: Option<Arc<ConfigFile>>) 
 }
 
 /// The parts of the service that a new policy replaces.
-struct Replaced {
+struct ReloadTarget {
     enforcer: Arc<Enforcer>,
     policies: Arc<Policies>,
     metrics: Arc<Metrics>,
 }
 
-impl Replaced {
+impl ReloadTarget {
     async fn follow(
         self,
         source: Arc<ConfigFile>,

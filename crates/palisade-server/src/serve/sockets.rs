@@ -10,9 +10,9 @@ use std::task::{Context, Poll, ready};
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::line::Stream;
-use super::passed::{Open, Passed, PassedSocket};
+use super::passed::{Open, PassedSocket, PassedSockets};
 use super::socket_file::{self, SocketFile};
-use super::surface::Place;
+use super::surface::SurfaceAddress;
 use crate::config::Address;
 use crate::failure::Failure;
 
@@ -34,7 +34,7 @@ pub(crate) enum Listener {
 }
 
 /// A listening socket that is registered with a Tokio runtime.
-pub(super) enum Accepting {
+pub(super) enum RegisteredListener {
     Network(tokio::net::TcpListener),
     File {
         _file: Option<Arc<SocketFile>>,
@@ -44,10 +44,12 @@ pub(super) enum Accepting {
 
 impl Listener {
     /// Registers the socket with the runtime. Needs a Tokio runtime.
-    pub(super) fn accepting(self) -> io::Result<Accepting> {
+    pub(super) fn accepting(self) -> io::Result<RegisteredListener> {
         Ok(match self {
-            Self::Network(socket) => Accepting::Network(tokio::net::TcpListener::from_std(socket)?),
-            Self::File(file, socket) => Accepting::File {
+            Self::Network(socket) => {
+                RegisteredListener::Network(tokio::net::TcpListener::from_std(socket)?)
+            }
+            Self::File(file, socket) => RegisteredListener::File {
                 _file: file,
                 socket: tokio::net::UnixListener::from_std(socket)?,
             },
@@ -55,7 +57,7 @@ impl Listener {
     }
 }
 
-impl Accepting {
+impl RegisteredListener {
     /// Polls for the next connection and the address of its peer.
     pub(super) fn poll(&self, cx: &mut Context<'_>) -> Poll<io::Result<(Stream, SocketAddr)>> {
         Poll::Ready(Ok(match self {
@@ -75,8 +77,12 @@ impl Accepting {
 }
 
 /// Binds an address for this many workers, or takes the socket that was passed for it.
-pub(super) fn bind(place: &Place, count: usize, passed: &mut Passed) -> Result<Bound, Failure> {
-    let Place { address, flag, .. } = place;
+pub(super) fn bind(
+    place: &SurfaceAddress,
+    count: usize,
+    passed: &mut PassedSockets,
+) -> Result<Bound, Failure> {
+    let SurfaceAddress { address, flag, .. } = place;
     let bound = match (passed.at(address), address) {
         (Some(passed), _) => share(passed, count),
         (None, Address::Network(address)) => bind_network(*address, count),
@@ -105,11 +111,11 @@ fn service_of(flag: &str) -> &str {
 /// connections over the sockets, so that no worker waits for another.
 fn bind_network(address: SocketAddr, count: usize) -> io::Result<Bound> {
     // Only our own workers share a port. If another process uses it, that is an error.
-    drop(socket(address, Sharing::Alone)?);
+    drop(socket(address, PortSharing::Alone)?);
     let mut sockets = Vec::with_capacity(count);
     let mut bound = address;
     for _ in 0..count {
-        let listener = socket(bound, Sharing::Workers)?;
+        let listener = socket(bound, PortSharing::Workers)?;
         bound = listener.local_addr()?;
         sockets.push(Listener::Network(listener));
     }
@@ -150,23 +156,23 @@ fn share(passed: PassedSocket, count: usize) -> io::Result<Bound> {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Sharing {
+enum PortSharing {
     Alone,
     Workers,
 }
 
-fn socket(address: SocketAddr, sharing: Sharing) -> io::Result<TcpListener> {
+fn socket(address: SocketAddr, sharing: PortSharing) -> io::Result<TcpListener> {
     let socket = Socket::new(
         Domain::for_address(address),
         Type::STREAM,
         Some(Protocol::TCP),
     )?;
     socket.set_reuse_address(true)?;
-    socket.set_reuse_port(sharing == Sharing::Workers)?;
+    socket.set_reuse_port(sharing == PortSharing::Workers)?;
     socket.set_nonblocking(true)?;
     socket.bind(&address.into())?;
     // The other kind of socket only tests whether the address is free.
-    if sharing == Sharing::Workers {
+    if sharing == PortSharing::Workers {
         socket.listen(BACKLOG)?;
     }
     Ok(socket.into())
@@ -178,13 +184,13 @@ mod tests {
 
     #[test]
     fn workers_share_one_port_that_nobody_else_may_take() {
-        let at = |address| Place {
+        let at = |address| SurfaceAddress {
             name: "decision API",
             flag: "listen",
             scheme: "http",
             address,
         };
-        let none = &mut Passed::default();
+        let none = &mut PassedSockets::default();
         let first = bind(&at(SocketAddr::from(([127, 0, 0, 1], 0)).into()), 3, none).unwrap();
         assert_eq!(first.sockets.len(), 3);
         let is_there = |listener: &Listener| match listener {

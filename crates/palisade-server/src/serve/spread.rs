@@ -17,7 +17,7 @@ use super::line::Stream;
 use super::slots::Slot;
 
 /// An accepted connection.
-pub(super) struct Accepted {
+pub(super) struct AcceptedConnection {
     pub(super) stream: Stream,
     pub(super) peer: SocketAddr,
     pub(super) slot: Slot,
@@ -32,14 +32,14 @@ struct Spread {
     held: Mutex<Vec<usize>>,
     /// A channel to each worker. Every connection in it holds its slot, so that there are never
     /// more than the bound on connections.
-    ways: Vec<UnboundedSender<Moved>>,
+    ways: Vec<UnboundedSender<DetachedConnection>>,
 }
 
 /// One worker's end of the exchange of connections.
 pub(super) struct Desk {
     spread: Arc<Spread>,
     own: usize,
-    arriving: UnboundedReceiver<Moved>,
+    arriving: UnboundedReceiver<DetachedConnection>,
 }
 
 /// Makes a desk for each of `count` workers.
@@ -58,13 +58,13 @@ pub(super) fn desks(count: usize) -> Vec<Desk> {
 impl Desk {
     /// Assigns a worker to a connection that was accepted here. Returns the connection if that is
     /// this worker; otherwise sends it to the other one.
-    pub(super) fn place(&self, accepted: Accepted) -> Option<Accepted> {
+    pub(super) fn place(&self, accepted: AcceptedConnection) -> Option<AcceptedConnection> {
         let seat = Seat::least(&self.spread, self.own);
         if seat.worker == self.own {
             return Some(accepted.at(seat));
         }
         let way = &self.spread.ways[seat.worker];
-        let moved = Moved::new(accepted.at(seat)).ok()?;
+        let moved = DetachedConnection::new(accepted.at(seat)).ok()?;
         // A worker that has ended accepts nothing, so that the connection stays here.
         let refused = way.send(moved).err()?.0;
         let accepted = refused.arrived().ok()?;
@@ -72,19 +72,19 @@ impl Desk {
     }
 
     /// Receives the next connection that another worker has accepted for this one.
-    pub(super) async fn arrived(&mut self) -> Option<Accepted> {
+    pub(super) async fn arrived(&mut self) -> Option<AcceptedConnection> {
         self.arriving.recv().await?.arrived().ok()
     }
 
     /// Closes the channel and returns the next connection already in it. A connection that cannot
     /// be registered with the runtime is skipped and does not hide those behind it.
-    pub(super) fn last(&mut self) -> Option<Accepted> {
+    pub(super) fn last(&mut self) -> Option<AcceptedConnection> {
         self.arriving.close();
         std::iter::from_fn(|| self.arriving.try_recv().ok()).find_map(|moved| moved.arrived().ok())
     }
 }
 
-impl Accepted {
+impl AcceptedConnection {
     /// A connection that has no seat yet.
     pub(super) const fn new(stream: Stream, peer: SocketAddr, slot: Slot) -> Self {
         Self {
@@ -139,23 +139,23 @@ impl Drop for Seat {
 }
 
 /// A connection registered with no runtime: on its way to the worker that will serve it.
-struct Moved {
-    stream: Unknown,
+struct DetachedConnection {
+    stream: DetachedStream,
     peer: SocketAddr,
     slot: Slot,
     seat: Option<Seat>,
 }
 
-enum Unknown {
+enum DetachedStream {
     Network(std::net::TcpStream),
     File(std::os::unix::net::UnixStream),
 }
 
-impl Moved {
-    fn new(accepted: Accepted) -> io::Result<Self> {
+impl DetachedConnection {
+    fn new(accepted: AcceptedConnection) -> io::Result<Self> {
         let stream = match accepted.stream {
-            Stream::Plain(stream) => Unknown::Network(stream.into_std()?),
-            Stream::File(stream) => Unknown::File(stream.into_std()?),
+            Stream::Plain(stream) => DetachedStream::Network(stream.into_std()?),
+            Stream::File(stream) => DetachedStream::File(stream.into_std()?),
             // The worker that serves a connection does the TLS handshake, so that no stream in TLS
             // is ever moved.
             Stream::Secure(_) => return Err(io::ErrorKind::Unsupported.into()),
@@ -169,12 +169,14 @@ impl Moved {
     }
 
     /// Registers the stream with the runtime of the worker that is to serve it.
-    fn arrived(self) -> io::Result<Accepted> {
+    fn arrived(self) -> io::Result<AcceptedConnection> {
         let stream = match self.stream {
-            Unknown::Network(stream) => Stream::Plain(tokio::net::TcpStream::from_std(stream)?),
-            Unknown::File(stream) => Stream::File(tokio::net::UnixStream::from_std(stream)?),
+            DetachedStream::Network(stream) => {
+                Stream::Plain(tokio::net::TcpStream::from_std(stream)?)
+            }
+            DetachedStream::File(stream) => Stream::File(tokio::net::UnixStream::from_std(stream)?),
         };
-        Ok(Accepted {
+        Ok(AcceptedConnection {
             stream,
             peer: self.peer,
             slot: self.slot,
@@ -190,12 +192,15 @@ mod tests {
     use super::*;
 
     /// An accepted connection and its other end.
-    async fn accepted() -> (Accepted, TcpStream) {
+    async fn accepted() -> (AcceptedConnection, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let far = TcpStream::connect(listener.local_addr().unwrap());
         let far = far.await.unwrap();
         let (near, peer) = listener.accept().await.unwrap();
-        (Accepted::new(Stream::Plain(near), peer, Slot::alone()), far)
+        (
+            AcceptedConnection::new(Stream::Plain(near), peer, Slot::alone()),
+            far,
+        )
     }
 
     fn held(desk: &Desk) -> Vec<usize> {

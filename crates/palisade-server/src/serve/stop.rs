@@ -100,7 +100,7 @@ impl Stop {
 
 /// The signal that asked the process to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Asked {
+pub(crate) enum StopSignal {
     /// SIGTERM, from a supervisor. Balancers may still send traffic here.
     Terminate,
     /// SIGINT, from a person at a terminal who waits.
@@ -122,10 +122,10 @@ impl Signals {
     }
 
     /// Waits for a signal to stop.
-    pub(crate) async fn asked(&mut self) -> Asked {
+    pub(crate) async fn asked(&mut self) -> StopSignal {
         tokio::select! {
-            _ = self.terminate.recv() => Asked::Terminate,
-            _ = self.interrupt.recv() => Asked::Interrupt,
+            _ = self.terminate.recv() => StopSignal::Terminate,
+            _ = self.interrupt.recv() => StopSignal::Interrupt,
         }
     }
 }

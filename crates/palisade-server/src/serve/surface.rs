@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use palisade::engine::Observer;
 
-use super::accept::{self, Bounds, Entrance, Secured};
+use super::accept::{self, Bounds, Entrance, ListenerTls};
 use super::line::Line;
-use super::passed::Passed;
+use super::passed::PassedSockets;
 use super::slots::Slots;
 use super::sockets::{self, Bound};
 use super::spread::{self, Desk};
@@ -33,11 +33,11 @@ pub(crate) trait Protocol: Send + Sync + 'static {
 /// A surface of any protocol.
 pub(crate) trait Surface: Send {
     /// The address and name of the surface.
-    fn place(&self) -> Place;
+    fn place(&self) -> SurfaceAddress;
 
     /// Binds the address with one socket for each worker (port 0 picks a free port), or takes the
     /// socket that was passed for that address.
-    fn bind(&mut self, workers: usize, passed: &mut Passed) -> Result<(), Failure>;
+    fn bind(&mut self, workers: usize, passed: &mut PassedSockets) -> Result<(), Failure>;
 
     /// Returns the task of the next worker, or `None` once every socket has its worker. The task
     /// serves a socket of its own until `stop`, then drains.
@@ -46,7 +46,7 @@ pub(crate) trait Surface: Send {
 
 /// The address of a surface, and its names.
 #[derive(Clone, Debug)]
-pub(crate) struct Place {
+pub(crate) struct SurfaceAddress {
     /// The name for people.
     pub(crate) name: &'static str,
     /// The flag of `serve` that chooses another address.
@@ -56,7 +56,7 @@ pub(crate) struct Place {
     pub(crate) address: Address,
 }
 
-impl Place {
+impl SurfaceAddress {
     /// The URL under which a client reaches the surface.
     pub(crate) fn url(&self) -> String {
         match &self.address {
@@ -87,11 +87,11 @@ impl Share {
 
 /// A protocol on an address.
 pub(crate) struct On<P, M> {
-    place: Place,
+    place: SurfaceAddress,
     make: M,
     bounds: Bounds,
     slots: Arc<Slots>,
-    tls: Option<Secured>,
+    tls: Option<ListenerTls>,
     workers: Share,
     is_even: bool,
     bound: Option<Bound>,
@@ -102,7 +102,7 @@ pub(crate) struct On<P, M> {
 impl<P: Protocol, M: Fn() -> Arc<P> + Send> On<P, M> {
     /// Prepares a surface. `make` is called once for each worker, so that the state of a protocol
     /// (connections to an upstream) can stay on the worker's thread.
-    pub(crate) fn new(place: Place, bounds: Bounds, make: M) -> Self {
+    pub(crate) fn new(place: SurfaceAddress, bounds: Bounds, make: M) -> Self {
         let clock = Arc::clone(&bounds.clock);
         Self {
             slots: Slots::new(place.flag, bounds.connections_max, bounds.patience, clock),
@@ -135,25 +135,25 @@ impl<P: Protocol, M: Fn() -> Arc<P> + Send> On<P, M> {
     /// are reported to `observer`.
     pub(crate) fn within(mut self, tls: Option<Arc<Tls>>, observer: &Arc<dyn Observer>) -> Self {
         let listener = self.place.flag;
-        self.tls = tls.map(|tls| Secured::new(tls, listener, Arc::clone(observer)));
+        self.tls = tls.map(|tls| ListenerTls::new(tls, listener, Arc::clone(observer)));
         self
     }
 }
 
 impl<P: Protocol, M: Fn() -> Arc<P> + Send> Surface for On<P, M> {
-    fn place(&self) -> Place {
+    fn place(&self) -> SurfaceAddress {
         let scheme = match (self.place.scheme, &self.tls) {
             ("http", Some(_)) => "https",
             ("redis", Some(_)) => "rediss",
             (scheme, _) => scheme,
         };
-        Place {
+        SurfaceAddress {
             scheme,
             ..self.place.clone()
         }
     }
 
-    fn bind(&mut self, workers: usize, passed: &mut Passed) -> Result<(), Failure> {
+    fn bind(&mut self, workers: usize, passed: &mut PassedSockets) -> Result<(), Failure> {
         let bound = sockets::bind(&self.place, self.workers.of(workers), passed)?;
         self.place.address = bound.address.clone();
         if self.is_even {

@@ -7,8 +7,8 @@ use arc_swap::ArcSwap;
 use palisade::engine::{Observer, TenantSeen, TenantStats, Tenants};
 use palisade::store::postgres::PostgresConfig;
 use palisade::tenants::{
-    CacheListener, CacheSettings, CacheState, CachedTenant, PostgresTenants, Refused, SourceReport,
-    TableName, TenantCache, TenantSource, follow,
+    CacheListener, CacheSettings, CacheState, CachedTenant, DocumentError, PostgresTenants,
+    SourceReport, TableName, TenantCache, TenantSource, follow,
 };
 use palisade_core::Id;
 use palisade_core::failure::SourceHealth;
@@ -257,7 +257,7 @@ impl CacheListener for Watch {
         }
     }
 
-    fn refused(&self, tenant: &str, why: &Refused) {
+    fn refused(&self, tenant: &str, why: &DocumentError) {
         if let Ok(org) = &Id::new("org", tenant) {
             let why = &why.to_string();
             self.tell(&TenantSeen::Refused { org, why });

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use super::passed::Passed;
+use super::passed::PassedSockets;
 use super::stop::Stop;
 use super::surface::Surface;
 use super::task::{self, Task};
@@ -38,7 +38,7 @@ impl Late {
     /// Binds a surface and has each worker serve it, until `stop` as for all others.
     pub(crate) fn serve(&self, surface: &mut dyn Surface, stop: &Stop) -> Result<(), Failure> {
         // Passed sockets were taken at the start. None is left for a surface that is bound later.
-        surface.bind(self.0.len(), &mut Passed::default())?;
+        surface.bind(self.0.len(), &mut PassedSockets::default())?;
         for worker in &self.0 {
             // A worker that has ended, or whose queue is full, serves no connections of this
             // surface.
@@ -160,20 +160,20 @@ mod tests {
     use std::sync::atomic::AtomicUsize;
 
     use super::super::stop;
-    use super::super::surface::Place;
+    use super::super::surface::SurfaceAddress;
     use super::*;
 
     /// A surface that counts the workers that began and ended to serve it.
     #[derive(Default)]
-    struct Counting {
+    struct CountingSurface {
         sockets: usize,
         begun: Arc<AtomicUsize>,
         ended: Arc<AtomicUsize>,
     }
 
-    impl Surface for Counting {
-        fn place(&self) -> Place {
-            Place {
+    impl Surface for CountingSurface {
+        fn place(&self) -> SurfaceAddress {
+            SurfaceAddress {
                 name: "test",
                 flag: "test",
                 scheme: "test",
@@ -181,7 +181,7 @@ mod tests {
             }
         }
 
-        fn bind(&mut self, workers: usize, _: &mut Passed) -> Result<(), Failure> {
+        fn bind(&mut self, workers: usize, _: &mut PassedSockets) -> Result<(), Failure> {
             self.sockets = workers;
             Ok(())
         }
@@ -201,9 +201,9 @@ mod tests {
     #[tokio::test]
     async fn what_comes_late_is_served_by_every_worker_and_ends_with_the_rest() {
         let (stopper, stop) = stop::stopper();
-        let (first, mut second) = (Counting::default(), Counting::default());
+        let (first, mut second) = (CountingSurface::default(), CountingSurface::default());
         let mut surfaces: [Box<dyn Surface>; 1] = [Box::new(first)];
-        surfaces[0].bind(3, &mut Passed::default()).unwrap();
+        surfaces[0].bind(3, &mut PassedSockets::default()).unwrap();
         let nothing = || task::boxed(async {});
         let workers = Workers::start("test", 3, &mut surfaces, &stop, nothing).unwrap();
         workers.late().serve(&mut second, &stop).unwrap();

@@ -8,7 +8,9 @@ use arc_swap::ArcSwap;
 use http::request::Parts;
 use palisade::Engine;
 use palisade::engine::{Observer, RequestAnswer, ReservationGuard};
-use palisade::extract::{Arrived, EdgeConfig, EdgeRequest, ExtractError, Refused, identify};
+use palisade::extract::{
+    ArrivedRequest, EdgeConfig, EdgeRequest, ExtractError, RefusedRequest, identify,
+};
 use palisade_core::budget::Costs;
 use palisade_core::facts::Surface;
 use palisade_core::{Micros, PolicySet, RequestFacts};
@@ -60,13 +62,13 @@ impl<'a> Visit<'a> {
 }
 
 /// The result of the checks that come before any costly work.
-pub(super) enum Admitted<'a> {
-    In(Box<Arrived<'a>>),
+pub(super) enum ArrivalCheck<'a> {
+    In(Box<ArrivedRequest<'a>>),
     Out(Box<RequestAnswer>),
 }
 
 /// A decision and, if it admits the request, the path to forward.
-pub(super) struct Decided {
+pub(super) struct RequestDecision {
     pub(super) answer: RequestAnswer,
     pub(super) forward_path: Option<Box<str>>,
     /// The facts it was decided by.
@@ -80,15 +82,15 @@ impl Enforcer {
     pub(super) async fn admit<'a>(
         &self,
         visit: Visit<'a>,
-        arrived: Result<Arrived<'a>, Refused>,
-    ) -> Result<Admitted<'a>, Problem> {
+        arrived: Result<ArrivedRequest<'a>, RefusedRequest>,
+    ) -> Result<ArrivalCheck<'a>, Problem> {
         let mut arrived = match arrived {
             Ok(arrived) => arrived,
             Err(refused) => {
                 self.tell(visit.peer, &refused.error);
                 let problem = refused.error.into();
                 let answer = self.turn_away(visit, refused.ip, problem).await?;
-                return Ok(Admitted::Out(Box::new(answer)));
+                return Ok(ArrivalCheck::Out(Box::new(answer)));
             }
         };
         arrived.facts.surface = visit.surface;
@@ -97,19 +99,19 @@ impl Enforcer {
         if arrived.is_costly()
             && let Some(refusal) = Box::pin(self.engine.foresee(&arrived.facts)).await
         {
-            return Ok(Admitted::Out(Box::new(refusal)));
+            return Ok(ArrivalCheck::Out(Box::new(refusal)));
         }
-        Ok(Admitted::In(Box::new(arrived)))
+        Ok(ArrivalCheck::In(Box::new(arrived)))
     }
 
     /// Decides an admitted request by all of its facts.
     pub(super) async fn decide(
         &self,
         visit: Visit<'_>,
-        arrived: Box<Arrived<'_>>,
+        arrived: Box<ArrivedRequest<'_>>,
         body: Option<&[u8]>,
         costs: Option<Costs>,
-    ) -> Result<Decided, Problem> {
+    ) -> Result<RequestDecision, Problem> {
         let ip = arrived.facts.ip;
         let request = EdgeRequest {
             body,
@@ -119,7 +121,7 @@ impl Enforcer {
             Ok(extracted) => extracted,
             Err(error) => {
                 let answer = self.turn_away(visit, ip, error.into()).await?;
-                return Ok(Decided {
+                return Ok(RequestDecision {
                     answer,
                     forward_path: None,
                     facts: RequestFacts::unread(ip),
@@ -136,7 +138,7 @@ impl Enforcer {
             true => Box::pin(self.hold(visit, &extracted.facts)).await?,
             false => (self.engine.check(&extracted.facts).await, None),
         };
-        Ok(Decided {
+        Ok(RequestDecision {
             answer,
             forward_path: extracted.forward_path,
             facts: extracted.facts,

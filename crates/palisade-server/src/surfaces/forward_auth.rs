@@ -11,7 +11,7 @@ use palisade::extract::client_id::FORM_BYTES_MAX;
 use palisade_core::facts::Surface;
 
 use super::Enforcer;
-use super::enforcer::{Admitted, Visit};
+use super::enforcer::{ArrivalCheck, Visit};
 use super::exchange::ids::RequestId;
 use super::exchange::problem::Problem;
 use super::exchange::{Reply, body, reply};
@@ -39,8 +39,8 @@ pub(super) async fn answer(
     };
     let arrived = arrive_forward_auth(&edge, visit.request(None), visit.now);
     let arrived = match enforcer.admit(visit, arrived).await? {
-        Admitted::In(arrived) => arrived,
-        Admitted::Out(answer) => return Ok(reply::enforced(&answer, id)),
+        ArrivalCheck::In(arrived) => arrived,
+        ArrivalCheck::Out(answer) => return Ok(reply::enforced(&answer, id)),
     };
     let ip = arrived.facts.ip;
     let answer = match posted(&parts.method, body, timeout).await {

@@ -31,7 +31,7 @@ use crate::serve::{Bounds, Patience, Stop, Surface, Tls};
 pub(crate) type Metrics = Arc<dyn Fn() -> String + Send + Sync>;
 
 /// The parts from which surfaces are built.
-pub(crate) struct Given<'a> {
+pub(crate) struct SurfaceParts<'a> {
     pub(crate) config: &'a Config,
     pub(crate) env: &'a Env,
     pub(crate) enforcer: &'a Arc<Enforcer>,
@@ -65,7 +65,7 @@ impl Certificates {
     }
 }
 
-impl Given<'_> {
+impl SurfaceParts<'_> {
     /// The authentication of callers on a listener, named by the flag of `serve` that chooses its
     /// address.
     fn callers(&self, listener: &'static str) -> Callers {
@@ -89,7 +89,7 @@ impl Given<'_> {
 }
 
 /// Builds the surfaces of traffic, the decision API first.
-pub(crate) fn of_traffic(given: &Given<'_>) -> Result<Vec<Box<dyn Surface>>, Failure> {
+pub(crate) fn of_traffic(given: &SurfaceParts<'_>) -> Result<Vec<Box<dyn Surface>>, Failure> {
     let mut surfaces = vec![decide::surface(given)];
     surfaces.extend(rls::is_wanted(given).then(|| rls::surface(given)));
     surfaces.extend(proxy::surface(given)?);
@@ -99,12 +99,12 @@ pub(crate) fn of_traffic(given: &Given<'_>) -> Result<Vec<Box<dyn Surface>>, Fai
 
 /// Builds the rate-limit service for Envoy if no limit needs it yet. A reload may bring the first
 /// limit with a domain.
-pub(crate) fn dormant(given: &Given<'_>) -> Option<Box<dyn Surface>> {
+pub(crate) fn dormant(given: &SurfaceParts<'_>) -> Option<Box<dyn Surface>> {
     (!rls::is_wanted(given)).then(|| rls::surface(given))
 }
 
 /// Builds the surface for operators, supervisors and scrapers.
-pub(crate) fn admin(given: &Given<'_>) -> Result<Box<dyn Surface>, Failure> {
+pub(crate) fn admin(given: &SurfaceParts<'_>) -> Result<Box<dyn Surface>, Failure> {
     admin::surface(given)
 }
 

@@ -18,7 +18,7 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hmac::{Hmac, KeyInit, Mac};
-use palisade::engine::{ModeChange, Observer, ReachedThreshold, Seen};
+use palisade::engine::{DecisionEvent, ModeChange, Observer, ReachedThreshold};
 use palisade::observe::Metrics;
 use palisade_core::time::Clock;
 use palisade_policy::Env;
@@ -106,7 +106,7 @@ pub(crate) struct ThresholdSender {
 }
 
 impl Observer for ThresholdSender {
-    fn decided(&self, _seen: &Seen<'_>) {}
+    fn decided(&self, _seen: &DecisionEvent<'_>) {}
     fn failure(&self, _change: &ModeChange<'_>) {}
 
     fn threshold(&self, reached: &ReachedThreshold) {

@@ -17,7 +17,7 @@ use tokio_rustls::TlsConnector;
 
 use super::Message;
 use super::address::is_public;
-use crate::connect::{self, Named};
+use crate::connect::{self, NamedFile};
 use crate::failure::Failure;
 
 /// Time for one try, from the look-up of the name to the head of the answer.
@@ -71,7 +71,7 @@ impl Receiver {
         }
         let host = authority_part.host().trim_matches(['[', ']']);
         let name = ServerName::try_from(host.to_owned()).map_err(|_| refused())?;
-        let authority = authority.map(|path| Named {
+        let authority = authority.map(|path| NamedFile {
             name: "webhook.ca",
             path,
         });

@@ -5,7 +5,7 @@ use palisade_core::plan::{Charge, OnExceed};
 use palisade_core::time::{Clock, DAY, HOUR, MINUTE, Micros, SECOND};
 
 use super::{Bench, Make, Rng, TestLimits, bench, play, spec};
-use crate::{Charged, Store, Take};
+use crate::{ChargeReadings, Store, Take};
 
 use Algorithm::{FixedWindow, SlidingLog, SlidingWheel, TokenBucket};
 
@@ -227,7 +227,7 @@ async fn retry_is_exact<S: Store>(make: &impl Make<S>) {
 }
 
 #[expect(clippy::unwrap_used, reason = "part of a test suite")]
-async fn take<S: Store>(store: &S, charge: &Charge<'_>) -> Charged {
+async fn take<S: Store>(store: &S, charge: &Charge<'_>) -> ChargeReadings {
     store
         .charge(std::slice::from_ref(charge), Take::Consume)
         .await

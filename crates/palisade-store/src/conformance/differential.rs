@@ -11,7 +11,9 @@ use super::records::{key, write};
 use super::registries::{entry, list};
 use super::{Conversions, Rng, TestClock, TestLimits, spec};
 use crate::model::ModelStore;
-use crate::{Buckets, Charged, Entries, Records, Registries, Registry, Store, Take, Taken};
+use crate::{
+    Buckets, ChargeReadings, Entries, Records, Registries, Registry, Store, Take, TakenCharge,
+};
 
 /// Parameters of a comparison.
 #[derive(Clone, Copy, Debug)]
@@ -103,12 +105,12 @@ struct Run<'a, S> {
     rng: Rng,
     policies: Vec<TestLimits>,
     /// Charges that were taken lately.
-    taken: Vec<Remembered>,
+    taken: Vec<PastCharge>,
 }
 
 /// A charge that was taken, to be given back later under any version of its limit.
 #[derive(Clone, Debug)]
-struct Remembered {
+struct PastCharge {
     name: String,
     subject: &'static str,
     cost: u32,
@@ -146,7 +148,7 @@ fn charges_of<'p>(policies: &'p [TestLimits], subject: &str, rng: &mut Rng) -> V
 
 /// Makes answers comparable: a store may have forgotten a bucket of which nothing is used, and
 /// with it `reset_at`.
-fn comparable(mut charged: Charged) -> Charged {
+fn comparable(mut charged: ChargeReadings) -> ChargeReadings {
     for reading in &mut charged.readings {
         if reading.used == 0 {
             *reading = Reading {
@@ -183,7 +185,7 @@ impl<S: Store> Run<'_, S> {
         let got = self.store.charge(&charges, take).await.unwrap();
         if take == Take::Consume {
             let taken = expected.taken(&charges).into_iter();
-            self.taken.extend(taken.map(|taken| Remembered {
+            self.taken.extend(taken.map(|taken| PastCharge {
                 name: taken.charge.limit.name.to_string(),
                 subject,
                 cost: taken.charge.cost,
@@ -216,7 +218,7 @@ impl<S: Store> Run<'_, S> {
         let limits = self.rng.pick(&self.policies);
         let recent = self.taken.len().saturating_sub(20);
         self.taken.drain(..recent);
-        let mut taken: Vec<Taken<'_>> = Vec::new();
+        let mut taken: Vec<TakenCharge<'_>> = Vec::new();
         for _ in 0..1 + self.rng.index(3) {
             if self.taken.is_empty() {
                 return;
@@ -225,7 +227,7 @@ impl<S: Store> Run<'_, S> {
             let charge = limits.charge_of(&one.name, one.subject, one.cost, OnExceed::Deny);
             // Each bucket once: the suite leaves open how a bucket that occurs twice is read.
             taken.retain(|earlier| earlier.charge.id != charge.id);
-            taken.push(Taken { charge, at: one.at });
+            taken.push(TakenCharge { charge, at: one.at });
         }
         let expected = self.model.give_back(&taken).await.unwrap();
         let got = self.store.give_back(&taken).await.unwrap();

@@ -10,7 +10,7 @@ use palisade_core::time::{DAY, HOUR};
 
 use super::{Bench, Make, Rng, START, TestClock, TestLimits, bench};
 use crate::model::ModelStore;
-use crate::{Buckets, Charged, Store, Take};
+use crate::{Buckets, ChargeReadings, Store, Take};
 
 const AMOUNTS: [NonZeroU32; 4] = [
     NonZeroU32::MIN,
@@ -109,7 +109,7 @@ impl<S: Store> Edge<'_, S> {
 }
 
 /// Removes what the suite leaves open: `reset_at` of a bucket of which nothing is used.
-fn comparable(mut charged: Charged) -> Charged {
+fn comparable(mut charged: ChargeReadings) -> ChargeReadings {
     for reading in charged.readings.iter_mut().filter(|r| r.used == 0) {
         reading.reset_at = charged.now;
     }

@@ -6,7 +6,7 @@ use palisade_core::plan::{Charge, OnExceed};
 use palisade_core::time::{Clock, Micros, SECOND};
 
 use super::{Bench, Make, Rng, TestClock, TestLimits, bench, spec};
-use crate::{Store, Take, Taken};
+use crate::{Store, Take, TakenCharge};
 
 use Algorithm::{FixedWindow, SlidingLog, SlidingWheel, TokenBucket};
 
@@ -29,14 +29,14 @@ fn limits(algorithm: Algorithm) -> TestLimits {
 }
 
 #[expect(clippy::unwrap_used, reason = "part of a test suite")]
-async fn take<'p, S: Store>(store: &S, charge: &Charge<'p>) -> Option<Taken<'p>> {
+async fn take<'p, S: Store>(store: &S, charge: &Charge<'p>) -> Option<TakenCharge<'p>> {
     let charges = std::slice::from_ref(charge);
     let charged = store.charge(charges, Take::Consume).await.unwrap();
     charged.taken(charges).pop()
 }
 
 #[expect(clippy::unwrap_used, reason = "part of a test suite")]
-async fn must_take<'p, S: Store>(store: &S, charge: &Charge<'p>) -> Taken<'p> {
+async fn must_take<'p, S: Store>(store: &S, charge: &Charge<'p>) -> TakenCharge<'p> {
     take(store, charge).await.unwrap()
 }
 
@@ -48,7 +48,7 @@ async fn used<S: Store>(store: &S, charge: &Charge<'_>) -> u64 {
 }
 
 #[expect(clippy::unwrap_used, reason = "part of a test suite")]
-async fn give_back<S: Store>(store: &S, taken: Taken<'_>) -> u64 {
+async fn give_back<S: Store>(store: &S, taken: TakenCharge<'_>) -> u64 {
     let charged = store.give_back(&[taken]).await.unwrap();
     assert!(charged.admitted);
     charged.readings[0].used
@@ -177,7 +177,7 @@ async fn what_was_never_taken_is_not_given_back<S: Store>(make: &impl Make<S>) {
         let limits = limits(algorithm);
         let name = algorithm.name();
         let charge = limits.charge_of("returned", name, 3, OnExceed::Deny);
-        let unknown = Taken {
+        let unknown = TakenCharge {
             charge: charge.clone(),
             at: clock.now(),
         };
@@ -241,7 +241,10 @@ async fn live<S: Store>(
             let part = cost.min(*left);
             *left -= part;
             let charge = limits.charge_of("returned", subject, part, OnExceed::Deny);
-            store.give_back(&[Taken { charge, at: *at }]).await.unwrap();
+            store
+                .give_back(&[TakenCharge { charge, at: *at }])
+                .await
+                .unwrap();
         } else if let Some(taken) = take(store, &charge).await {
             uses.insert(0, (taken.at, cost));
         }

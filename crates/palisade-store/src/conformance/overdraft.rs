@@ -5,7 +5,7 @@ use palisade_core::plan::{Charge, OnExceed};
 use palisade_core::time::{MINUTE, SECOND};
 
 use super::{Bench, Make, TestLimits, bench, spec};
-use crate::{Charged, Store, Take};
+use crate::{ChargeReadings, Store, Take};
 
 use Algorithm::{FixedWindow, SlidingLog, SlidingWheel, TokenBucket};
 
@@ -28,7 +28,7 @@ pub(super) async fn run<S: Store>(make: &impl Make<S>) {
 }
 
 #[expect(clippy::unwrap_used, reason = "part of a test suite")]
-async fn charge<S: Store>(store: &S, charges: &[Charge<'_>], take: Take) -> Charged {
+async fn charge<S: Store>(store: &S, charges: &[Charge<'_>], take: Take) -> ChargeReadings {
     store.charge(charges, take).await.unwrap()
 }
 

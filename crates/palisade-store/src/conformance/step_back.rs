@@ -5,7 +5,7 @@ use palisade_core::plan::{Charge, OnExceed};
 use palisade_core::time::{HOUR, MINUTE, SECOND};
 
 use super::{Bench, Make, START, TestLimits, bench, spec};
-use crate::{Charged, Store, Take};
+use crate::{ChargeReadings, Store, Take};
 
 use Algorithm::{FixedWindow, SlidingLog, SlidingWheel, TokenBucket};
 
@@ -31,7 +31,7 @@ pub(super) async fn run<S: Store>(make: &impl Make<S>) {
 }
 
 #[expect(clippy::unwrap_used, reason = "part of a test suite")]
-async fn charge<S: Store>(store: &S, charges: &[Charge<'_>], take: Take) -> Charged {
+async fn charge<S: Store>(store: &S, charges: &[Charge<'_>], take: Take) -> ChargeReadings {
     store.charge(charges, take).await.unwrap()
 }
 
@@ -97,7 +97,7 @@ async fn each_of_several_decisions<S: Store>(make: &impl Make<S>) {
         .collect();
     assert!(charge(&*store, &all, Take::Consume).await.admitted);
     clock.set(START.plus(10 * HOUR).minus(STEP));
-    let longest = |charges: &[Charge<'_>], charged: &Charged| {
+    let longest = |charges: &[Charge<'_>], charged: &ChargeReadings| {
         for (charge, reading) in charges.iter().zip(&charged.readings) {
             let wait = reading.retry_at.map_or(0, |at| at.since(charged.now));
             let name = &charge.limit.name;

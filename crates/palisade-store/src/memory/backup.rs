@@ -25,7 +25,7 @@ const PIECE_BYTES: usize = 1 << 16;
 
 /// Content of a copy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Copied {
+pub struct CopySummary {
     /// Changes: the latest of each bucket, record and entry, and earlier ones.
     pub changes: u64,
     /// Bytes of both files.
@@ -56,9 +56,9 @@ pub enum BackupError {
 ///
 /// # Errors
 /// [`BackupError`]. Files that were written until then stay, and are not taken for a whole copy.
-pub fn copy(data: &Path, into: &Path) -> Result<Copied, BackupError> {
+pub fn copy(data: &Path, into: &Path) -> Result<CopySummary, BackupError> {
     let parts = files::opened(&Directory::look(data))?;
-    let mut copied = Copied::default();
+    let mut copied = CopySummary::default();
     let (state, burst): (Vec<Part>, Vec<Part>) = parts
         .into_iter()
         .partition(|part| part.source == Source::Journal);
@@ -71,17 +71,17 @@ pub fn copy(data: &Path, into: &Path) -> Result<Copied, BackupError> {
         .map_err(BackupError::Copy)?;
     // Read back, to find a bad copy now and not when it is needed.
     let found = check(into)?;
-    Ok(Copied {
+    Ok(CopySummary {
         skipped_frames: copied.skipped_frames,
         ..found
     })
 }
 
-fn write(parts: Vec<Part>, path: &Path) -> Result<Copied, BackupError> {
+fn write(parts: Vec<Part>, path: &Path) -> Result<CopySummary, BackupError> {
     let mut options = OpenOptions::new();
     let created = options.write(true).create_new(true).mode(0o600).open(path);
     let mut to = BufWriter::with_capacity(PIECE_BYTES, created.map_err(BackupError::Copy)?);
-    let mut copied = Copied::default();
+    let mut copied = CopySummary::default();
     let copy = || -> io::Result<bool> {
         to.write_all(&codec::header())?;
         for part in parts {
@@ -103,7 +103,7 @@ fn write(parts: Vec<Part>, path: &Path) -> Result<Copied, BackupError> {
     }
 }
 
-impl Copied {
+impl CopySummary {
     const fn add(&mut self, other: &Self) {
         self.changes += other.changes;
         self.bytes += other.bytes;
@@ -115,7 +115,7 @@ impl Copied {
 ///
 /// # Errors
 /// [`BackupError`].
-pub fn check(copy: &Path) -> Result<Copied, BackupError> {
+pub fn check(copy: &Path) -> Result<CopySummary, BackupError> {
     let mut found = read(&copy.join(STATE))?;
     if copy.join(BURST).exists() {
         found.add(&read(&copy.join(BURST))?);
@@ -123,7 +123,7 @@ pub fn check(copy: &Path) -> Result<Copied, BackupError> {
     Ok(found)
 }
 
-fn read(path: &Path) -> Result<Copied, BackupError> {
+fn read(path: &Path) -> Result<CopySummary, BackupError> {
     let file = File::open(path).map_err(BackupError::Copy)?;
     let mut changes = 0;
     let file = BufReader::with_capacity(PIECE_BYTES, file);
@@ -134,7 +134,7 @@ fn read(path: &Path) -> Result<Copied, BackupError> {
     if !through.is_whole || through.torn > 0 || through.skipped > 0 {
         return Err(BackupError::Damaged);
     }
-    Ok(Copied {
+    Ok(CopySummary {
         changes,
         bytes: through.good,
         skipped_frames: 0,
@@ -146,7 +146,7 @@ fn read(path: &Path) -> Result<Copied, BackupError> {
 ///
 /// # Errors
 /// [`BackupError`]; a copy that is not whole changes nothing.
-pub fn restore(copy: &Path, data: &Path) -> Result<Copied, BackupError> {
+pub fn restore(copy: &Path, data: &Path) -> Result<CopySummary, BackupError> {
     let found = check(copy)?;
     let directory = Directory::open(data)?;
     if files::is_state(&directory.list().map_err(OpenError::from)?) {

@@ -13,8 +13,8 @@ use smallvec::{SmallVec, smallvec};
 
 use super::Lifetime;
 use super::evaluate::evaluate;
-use super::overflow::{self, Shared, States};
-use super::segment::{Body, Durability, FILL_MAX, Kept, Segment};
+use super::overflow::{self, SharedBucket, States};
+use super::segment::{Body, Durability, FILL_MAX, Segment, StoredState};
 use super::slot::Slot;
 use super::table::{Room, Table};
 use super::word::Word;
@@ -36,7 +36,7 @@ struct Locked<'t> {
 enum Place<'t> {
     Slot(usize, &'t Slot, Word),
     Absent(usize),
-    Shared(Shared),
+    Shared(SharedBucket),
     /// That of an earlier charge of the plan on the same bucket.
     Same(usize),
     /// There is no bucket, and no room for one.
@@ -122,8 +122,8 @@ impl Sharing {
     }
 }
 
-fn shared(charge: &Charge<'_>) -> Shared {
-    Shared::new(charge.limit.digest, charge.spec)
+fn shared(charge: &Charge<'_>) -> SharedBucket {
+    SharedBucket::new(charge.limit.digest, charge.spec)
 }
 
 impl Table {
@@ -167,7 +167,7 @@ impl Table {
         let spec = charge.spec;
         if spec.algorithm() != Algorithm::TokenBucket {
             let durability = durability(charge, lifetime);
-            let charged = |kept: &mut Kept| charge_kept(charge, kept, now);
+            let charged = |kept: &mut StoredState| charge_kept(charge, kept, now);
             let reading = segment.change_kept(&mut body, word, durability, charged);
             if reading.is_some() {
                 return reading;
@@ -257,7 +257,7 @@ impl Table {
             segment.put_back(&mut body, slot, word, state);
             return reading;
         }
-        let state = self.overflow.seed(&Shared::new(limit, spec), now);
+        let state = self.overflow.seed(&SharedBucket::new(limit, spec), now);
         spec.read(&state, now, cost)
     }
 
@@ -267,7 +267,7 @@ impl Table {
             && let Some(slot) = segment.find(id)
         {
             let (word, _) = segment.take(&mut body, slot);
-            let kept = Kept {
+            let kept = StoredState {
                 id,
                 state: State::Empty,
                 expires_at: Micros(0),
@@ -300,7 +300,7 @@ impl Table {
                 }
                 return taken;
             }
-            let shared = Shared::new(limit, spec);
+            let shared = SharedBucket::new(limit, spec);
             if body.len < FILL_MAX && self.reserve(1) {
                 let mut state = self.overflow.seed(&shared, now);
                 let taken = take_one(spec, &mut state, cost, now);
@@ -326,7 +326,7 @@ impl Table {
 
     fn take_shared(
         &self,
-        shared: &Shared,
+        shared: &SharedBucket,
         spec: &BucketSpec,
         cost: u32,
         now: Micros,
@@ -534,7 +534,7 @@ impl<'t> Decision<'t> {
 }
 
 /// Charges a bucket in place; returns its reading, and whether anything was taken.
-fn charge_kept(charge: &Charge<'_>, kept: &mut Kept, now: Micros) -> (Reading, bool) {
+fn charge_kept(charge: &Charge<'_>, kept: &mut StoredState, now: Micros) -> (Reading, bool) {
     let (spec, state) = (charge.spec, &mut kept.state);
     let wait = spec.fits(state, now, charge.required());
     let takes = wait.is_none() || charge.on_exceed == OnExceed::Count;
@@ -561,12 +561,12 @@ fn durability(charge: &Charge<'_>, lifetime: Lifetime) -> Durability {
 }
 
 /// State of a new bucket.
-fn own(id: Digest, spec: &BucketSpec, state: State, family: Durability) -> Kept {
+fn own(id: Digest, spec: &BucketSpec, state: State, family: Durability) -> StoredState {
     keep(id, spec, overflow::folded(state), family)
 }
 
-fn keep(id: Digest, spec: &BucketSpec, state: State, family: Durability) -> Kept {
-    Kept {
+fn keep(id: Digest, spec: &BucketSpec, state: State, family: Durability) -> StoredState {
+    StoredState {
         id,
         expires_at: spec.expires_at(&state),
         state,

@@ -10,7 +10,7 @@ use super::journal::codec::{self, Batch, Change, Name};
 use super::journal::disk::{Directory, Disk};
 use super::journal::files::{self, Files, Source};
 use super::journal::{Durable, OpenError, RecoveryReport, Writer};
-use super::segment::{Durability, Kept, Which};
+use super::segment::{Durability, StoredState, Which};
 use super::{Inner, Lifetime, MemoryConfig, MemoryStore};
 
 impl<C: Clock> MemoryStore<C> {
@@ -101,7 +101,7 @@ impl<C: Clock> Inner<C> {
 }
 
 /// Returns the state to write; `None` for an empty bucket, which a restart need not restore.
-fn present(kept: &Kept) -> Option<(&State, palisade_core::time::Micros)> {
+fn present(kept: &StoredState) -> Option<(&State, palisade_core::time::Micros)> {
     (kept.state != State::Empty).then_some((&kept.state, kept.expires_at))
 }
 

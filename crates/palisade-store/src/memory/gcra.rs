@@ -8,14 +8,14 @@ use super::segment::TICKS_PER_MICRO;
 
 /// Outcome of taking a cost from a bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Taken {
+pub(crate) enum TakeOutcome {
     /// The cost was taken; this is the new arrival time.
     Admitted(u64),
     /// The cost did not fit. The arrival time stays as given, and the cost fits at the instant.
     Denied(u64, Micros),
 }
 
-impl Taken {
+impl TakeOutcome {
     /// Reading of the bucket after this outcome, for a request at `now`.
     pub(crate) fn reading(self, spec: &BucketSpec, now: Micros) -> Reading {
         let (arrival, retry_at) = match self {
@@ -28,9 +28,9 @@ impl Taken {
 
 /// Takes `cost` from a bucket with this arrival time, if it fits.
 #[inline]
-pub(crate) fn take(spec: &BucketSpec, arrival: u64, now: Micros, cost: u32) -> Taken {
+pub(crate) fn take(spec: &BucketSpec, arrival: u64, now: Micros, cost: u32) -> TakeOutcome {
     if cost > spec.capacity() {
-        return Taken::Denied(arrival, Micros(u64::MAX));
+        return TakeOutcome::Denied(arrival, Micros(u64::MAX));
     }
     let (interval, tolerance) = spec.gcra_ticks();
     let now = now.0.saturating_mul(TICKS_PER_MICRO);
@@ -39,9 +39,9 @@ pub(crate) fn take(spec: &BucketSpec, arrival: u64, now: Micros, cost: u32) -> T
         .saturating_add(interval.saturating_mul(u64::from(cost)));
     let allowed_at = after.saturating_sub(tolerance);
     if allowed_at > now {
-        Taken::Denied(arrival, Micros(allowed_at.div_ceil(TICKS_PER_MICRO)))
+        TakeOutcome::Denied(arrival, Micros(allowed_at.div_ceil(TICKS_PER_MICRO)))
     } else {
-        Taken::Admitted(after)
+        TakeOutcome::Admitted(after)
     }
 }
 
@@ -107,11 +107,11 @@ mod tests {
             for arrival in [arrival, near] {
                 let mut state = State::Gcra(arrival);
                 let expected = match spec.fits(&state, now, cost) {
-                    Some(at) => Taken::Denied(arrival, at),
+                    Some(at) => TakeOutcome::Denied(arrival, at),
                     None => {
                         spec.take(&mut state, now, cost);
                         let State::Gcra(after) = state else { unreachable!() };
-                        Taken::Admitted(after)
+                        TakeOutcome::Admitted(after)
                     }
                 };
                 prop_assert_eq!(take(&spec, arrival, now, cost), expected);
@@ -137,8 +137,8 @@ mod tests {
             let pace = Pace::of(&spec).unwrap();
             let short = pace.admit(ticks, later * TICKS_PER_MICRO, cost);
             let expected = match take(&spec, arrival, now, cost) {
-                Taken::Admitted(after) => Some(after - origin * TICKS_PER_MICRO),
-                Taken::Denied(..) => None,
+                TakeOutcome::Admitted(after) => Some(after - origin * TICKS_PER_MICRO),
+                TakeOutcome::Denied(..) => None,
             };
             prop_assert_eq!(short, expected);
         }

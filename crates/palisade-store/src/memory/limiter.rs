@@ -9,7 +9,7 @@ use palisade_core::limit::{Algorithm, BucketSpec, Reading};
 use palisade_core::time::{Clock, Micros};
 
 use super::Inner;
-use super::gcra::{Pace, Taken};
+use super::gcra::{Pace, TakeOutcome};
 
 /// Decides on one limit by one identifier. Made by
 /// [`MemoryStore::limiter`](super::MemoryStore::limiter).
@@ -68,7 +68,7 @@ impl Verdict {
 
 /// Decision of a limiter with the state of the bucket after it.
 #[derive(Clone, Copy, Debug)]
-pub struct Checked {
+pub struct TimedReading {
     /// The bucket after the decision; `retry_at` says when the cost would have fitted, if it did
     /// not.
     pub reading: Reading,
@@ -102,7 +102,7 @@ impl<C: Clock> Limiter<C> {
 
     /// Takes one from the identifier's bucket and reads what is left in it, with one hash of the
     /// identifier and at one instant.
-    pub fn check_and_read(&self, identifier: &[u8]) -> Checked {
+    pub fn check_and_read(&self, identifier: &[u8]) -> TimedReading {
         let id = self.namer.id(identifier);
         let now = self.inner.clock.now();
         let table = &self.inner.table;
@@ -110,7 +110,7 @@ impl<C: Clock> Limiter<C> {
             && let Some(taken) = table.take_unlocked(id, &self.spec, 1, now)
         {
             let reading = taken.reading(&self.spec, now);
-            return Checked { reading, now };
+            return TimedReading { reading, now };
         }
         let verdict = self.take(id, 1, now);
         // Another thread may have charged the bucket since: when to retry is what the decision
@@ -120,7 +120,7 @@ impl<C: Clock> Limiter<C> {
             Verdict::Admitted => None,
             Verdict::Denied { retry_at } => Some(retry_at),
         };
-        Checked { reading, now }
+        TimedReading { reading, now }
     }
 
     #[inline]
@@ -163,8 +163,8 @@ impl<C: Clock> Limiter<C> {
             && let Some(taken) = inner.table.take_unlocked(id, spec, cost, now)
         {
             return match taken {
-                Taken::Admitted(_) => Verdict::Admitted,
-                Taken::Denied(_, retry_at) => Verdict::Denied { retry_at },
+                TakeOutcome::Admitted(_) => Verdict::Admitted,
+                TakeOutcome::Denied(_, retry_at) => Verdict::Denied { retry_at },
             };
         }
         match inner.table.take_locked(self.limit, id, spec, cost, now) {

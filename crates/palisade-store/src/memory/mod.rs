@@ -36,12 +36,12 @@ use palisade_core::time::{Clock, Micros};
 
 use crate::step_back::{StepBackNotice, stuck};
 use crate::{
-    Answer, Buckets, Charged, Commit, Entries, Entry, Loaded, Record, RecordPage, Registry,
-    ResetDone, StoreError, StoreStats, Take, Taken, Vitals,
+    Answer, Buckets, ChargeReadings, Commit, Entries, Entry, LoadedRecords, Record, RecordPage,
+    Registry, ResetDone, StoreError, StoreStats, Take, TakenCharge, Vitals,
 };
 use journal::Writer;
 pub use journal::{JournalConfig, JournalStats, OpenError, RecoveryReport};
-pub use limiter::{Checked, Limiter, Verdict};
+pub use limiter::{Limiter, TimedReading, Verdict};
 use sweep::Sweeper;
 use table::Table;
 
@@ -129,7 +129,7 @@ impl<C: Clock> MemoryStore<C> {
     }
 
     /// Like [`Buckets::give_back`], without an [`Answer`], because this store never waits.
-    pub fn give_back_now(&self, taken: &[Taken<'_>]) -> Charged {
+    pub fn give_back_now(&self, taken: &[TakenCharge<'_>]) -> ChargeReadings {
         let charges: Vec<Charge<'_>> = taken.iter().map(|taken| taken.charge.clone()).collect();
         self.change(&charges, |position, charge, state, now| {
             let at = taken[position].at;
@@ -138,7 +138,7 @@ impl<C: Clock> MemoryStore<C> {
     }
 
     /// Like [`Buckets::charge`], without an [`Answer`], because this store never waits.
-    pub fn charge_now(&self, charges: &[Charge<'_>], take: Take) -> Charged {
+    pub fn charge_now(&self, charges: &[Charge<'_>], take: Take) -> ChargeReadings {
         let charged = self.charge_once(charges, take);
         let stuck = stuck(charges, &charged);
         if stuck.is_empty() {
@@ -152,14 +152,14 @@ impl<C: Clock> MemoryStore<C> {
         self.charge_once(charges, take)
     }
 
-    fn charge_once(&self, charges: &[Charge<'_>], take: Take) -> Charged {
+    fn charge_once(&self, charges: &[Charge<'_>], take: Take) -> ChargeReadings {
         let inner = &*self.inner;
         let now = inner.clock.now();
         let (admitted, readings) = inner.table.charge(charges, take, now, inner.lifetime);
         if take == Take::Consume {
             self.note_charges(charges);
         }
-        Charged {
+        ChargeReadings {
             now,
             admitted,
             readings,
@@ -173,7 +173,7 @@ impl<C: Clock> MemoryStore<C> {
         &self,
         charges: &[Charge<'_>],
         mut change: impl FnMut(usize, &Charge<'_>, &mut State, Micros),
-    ) -> Charged {
+    ) -> ChargeReadings {
         let inner = &*self.inner;
         let now = inner.clock.now();
         let changed = |position: usize, charge: &Charge<'_>, state: &mut State| {
@@ -182,7 +182,7 @@ impl<C: Clock> MemoryStore<C> {
         };
         let readings = inner.table.change(charges, inner.lifetime, changed);
         self.note_charges(charges);
-        Charged {
+        ChargeReadings {
             now,
             admitted: true,
             readings,
@@ -255,7 +255,7 @@ impl<C: Clock> Inner<C> {
 }
 
 impl<C: Clock> Buckets for MemoryStore<C> {
-    fn charge<'a>(&'a self, charges: &'a [Charge<'a>], take: Take) -> Answer<'a, Charged> {
+    fn charge<'a>(&'a self, charges: &'a [Charge<'a>], take: Take) -> Answer<'a, ChargeReadings> {
         Answer::ready(self.charge_now(charges, take))
     }
 
@@ -263,16 +263,16 @@ impl<C: Clock> Buckets for MemoryStore<C> {
         &'a self,
         charges: &'a [Charge<'a>],
         take: Take,
-    ) -> Answer<'a, Vec<Charged>> {
+    ) -> Answer<'a, Vec<ChargeReadings>> {
         let one = |charge| self.charge_now(std::slice::from_ref(charge), take);
         Answer::ready(charges.iter().map(one).collect())
     }
 
-    fn give_back<'a>(&'a self, taken: &'a [Taken<'a>]) -> Answer<'a, Charged> {
+    fn give_back<'a>(&'a self, taken: &'a [TakenCharge<'a>]) -> Answer<'a, ChargeReadings> {
         Answer::ready(self.give_back_now(taken))
     }
 
-    fn refund<'a>(&'a self, charges: &'a [Charge<'a>]) -> Answer<'a, Charged> {
+    fn refund<'a>(&'a self, charges: &'a [Charge<'a>]) -> Answer<'a, ChargeReadings> {
         Answer::ready(self.change(charges, |_, charge, state, now| {
             charge.spec.give_back(state, now, charge.cost);
         }))
@@ -287,10 +287,10 @@ impl<C: Clock> Buckets for MemoryStore<C> {
 }
 
 impl<C: Clock> crate::Records for MemoryStore<C> {
-    fn load<'a>(&'a self, keys: &'a [RecordKey]) -> Answer<'a, Loaded> {
+    fn load<'a>(&'a self, keys: &'a [RecordKey]) -> Answer<'a, LoadedRecords> {
         let now = self.inner.clock.now();
         let records = self.inner.records.load(keys, now);
-        Answer::ready(Loaded { now, records })
+        Answer::ready(LoadedRecords { now, records })
     }
 
     fn commit<'a>(&'a self, writes: &'a [RecordWrite]) -> Answer<'a, Commit> {

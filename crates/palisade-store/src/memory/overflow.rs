@@ -18,9 +18,9 @@ const SHARED_MAX: usize = 4096;
 /// Name of a shared bucket: a limit and the spec in force for it. (A tenant's spec may differ, and
 /// must not end another's window early.)
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Shared(Digest, BucketSpec);
+pub(crate) struct SharedBucket(Digest, BucketSpec);
 
-impl Shared {
+impl SharedBucket {
     pub(crate) const fn new(limit: Digest, spec: &BucketSpec) -> Self {
         Self(limit, *spec)
     }
@@ -37,7 +37,7 @@ pub(crate) struct Overflow {
 
 /// State of each shared bucket, and when it expires.
 #[derive(Default)]
-pub(crate) struct States(HashMap<Shared, (State, Micros)>);
+pub(crate) struct States(HashMap<SharedBucket, (State, Micros)>);
 
 impl Overflow {
     pub(crate) fn lock(&self) -> MutexGuard<'_, States> {
@@ -50,7 +50,7 @@ impl Overflow {
     }
 
     /// As [`States::seed`], but takes no lock as long as no shared bucket counts.
-    pub(crate) fn seed(&self, shared: &Shared, now: Micros) -> State {
+    pub(crate) fn seed(&self, shared: &SharedBucket, now: Micros) -> State {
         if self.is_live(now) {
             self.lock().seed(shared, now)
         } else {
@@ -59,7 +59,7 @@ impl Overflow {
     }
 
     /// Stores the new state of a shared bucket.
-    pub(crate) fn keep(&self, states: &mut States, shared: Shared, state: State) {
+    pub(crate) fn keep(&self, states: &mut States, shared: SharedBucket, state: State) {
         let until = shared.1.expires_at(&state);
         // Before the state is stored, so that `seed` never takes a live bucket for an expired one.
         self.live_until.fetch_max(until.0, Ordering::AcqRel);
@@ -78,13 +78,13 @@ impl Overflow {
 
 impl States {
     /// State that a new bucket starts with.
-    pub(crate) fn seed(&self, shared: &Shared, now: Micros) -> State {
+    pub(crate) fn seed(&self, shared: &SharedBucket, now: Micros) -> State {
         let live = self.0.get(shared).filter(|(_, until)| *until > now);
         live.map(|(state, _)| state.clone()).unwrap_or_default()
     }
 
     /// State of a shared bucket; `None` if there is no room for another one.
-    pub(crate) fn find(&mut self, shared: &Shared, now: Micros) -> Option<State> {
+    pub(crate) fn find(&mut self, shared: &SharedBucket, now: Micros) -> Option<State> {
         if let Some((state, _)) = self.0.get(shared) {
             return Some(state.clone());
         }

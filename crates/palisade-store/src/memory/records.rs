@@ -18,7 +18,7 @@ use palisade_core::time::{DAY, Micros};
 use parking_lot::{Mutex, MutexGuard, RwLock};
 
 use super::Lifetime;
-use crate::{Commit, Listed, Record, RecordPage, StoreError};
+use crate::{Commit, ListedRecord, Record, RecordPage, StoreError};
 
 const SHARDS_MAX: u64 = 256;
 /// Most records that are set aside at a time.
@@ -26,13 +26,13 @@ const ASIDE_MAX: usize = 1024;
 
 /// A record as the store holds it.
 #[derive(Clone, Debug)]
-pub(crate) struct Stored {
+pub(crate) struct StoredRecord {
     pub(crate) key: RecordKey,
     pub(crate) record: Record,
     pub(crate) expires_at: Micros,
 }
 
-impl Stored {
+impl StoredRecord {
     /// True if the record holds a running block. An unreadable one may hold a block: a newer
     /// version wrote it, or it is about to be set aside.
     fn has_block(&self, now: Micros) -> bool {
@@ -59,7 +59,7 @@ impl Stored {
 
 #[derive(Default)]
 struct Shard {
-    records: HashTable<Stored>,
+    records: HashTable<StoredRecord>,
     counts: [usize; RecordKind::COUNT],
     next_expiry: Micros,
     dirty: BTreeSet<RecordKey>,
@@ -154,7 +154,7 @@ impl Records {
                         bytes: bytes.clone(),
                         revision: write.expect + 1,
                     };
-                    shard.put(Stored {
+                    shard.put(StoredRecord {
                         key: write.key,
                         record,
                         expires_at: write.expires_at,
@@ -218,7 +218,7 @@ impl Records {
     }
 
     /// Restores a record from the log, or removes it.
-    pub(crate) fn restore(&self, key: RecordKey, stored: Option<Stored>, now: Micros) {
+    pub(crate) fn restore(&self, key: RecordKey, stored: Option<StoredRecord>, now: Micros) {
         let mut shard = self.shards[self.shard_of(key.digest)].lock();
         match stored {
             Some(stored) if stored.expires_at > now => {
@@ -320,7 +320,7 @@ impl Records {
 
     /// Yields the records that have changed since the last call, each in its present state. A
     /// commit is seen whole or not at all.
-    pub(crate) fn collect_dirty(&self, mut each: impl FnMut(RecordKey, Option<&Stored>)) {
+    pub(crate) fn collect_dirty(&self, mut each: impl FnMut(RecordKey, Option<&StoredRecord>)) {
         let _whole = self.cut.write();
         for shard in &self.shards {
             let mut shard = shard.lock();
@@ -335,7 +335,7 @@ impl Records {
     }
 
     /// Every record of one shard.
-    pub(crate) fn collect_shard(&self, shard: usize, each: impl FnMut(&Stored)) {
+    pub(crate) fn collect_shard(&self, shard: usize, each: impl FnMut(&StoredRecord)) {
         if let Some(shard) = self.shards.get(shard) {
             shard.lock().records.iter().for_each(each);
         }
@@ -353,19 +353,19 @@ impl Records {
         }
     }
 
-    fn lock(&self, digests: impl Iterator<Item = Digest>) -> Locked<'_> {
+    fn lock(&self, digests: impl Iterator<Item = Digest>) -> LockedShards<'_> {
         let mut shards: Vec<usize> = digests.map(|digest| self.shard_of(digest)).collect();
         shards.sort_unstable();
         shards.dedup();
         let lock = |shard: usize| (shard, self.shards[shard].lock());
-        Locked(shards.into_iter().map(lock).collect())
+        LockedShards(shards.into_iter().map(lock).collect())
     }
 }
 
 /// The shards of one call, locked in their order.
-struct Locked<'r>(Vec<(usize, MutexGuard<'r, Shard>)>);
+struct LockedShards<'r>(Vec<(usize, MutexGuard<'r, Shard>)>);
 
-impl Locked<'_> {
+impl LockedShards<'_> {
     fn shard(&self, number: usize) -> Option<&Shard> {
         let index = self.0.binary_search_by_key(&number, |(n, _)| *n).ok()?;
         self.0.get(index).map(|(_, shard)| &**shard)
@@ -378,7 +378,7 @@ impl Locked<'_> {
 }
 
 impl Shard {
-    fn find(&self, key: &RecordKey) -> Option<&Stored> {
+    fn find(&self, key: &RecordKey) -> Option<&StoredRecord> {
         self.records.find(hash(key), |stored| stored.key == *key)
     }
 
@@ -387,11 +387,11 @@ impl Shard {
         (stored.expires_at > now).then_some(&stored.record)
     }
 
-    fn put(&mut self, stored: Stored) {
+    fn put(&mut self, stored: StoredRecord) {
         self.next_expiry = self.next_expiry.min(stored.expires_at);
         let key = stored.key;
-        let same = |held: &Stored| held.key == key;
-        let rehash = |held: &Stored| hash(&held.key);
+        let same = |held: &StoredRecord| held.key == key;
+        let rehash = |held: &StoredRecord| hash(&held.key);
         match self.records.entry(hash(&key), same, rehash) {
             Entry::Occupied(mut held) => *held.get_mut() = stored,
             Entry::Vacant(place) => {
@@ -401,8 +401,8 @@ impl Shard {
         }
     }
 
-    fn remove(&mut self, key: &RecordKey) -> Option<Stored> {
-        let same = |stored: &Stored| stored.key == *key;
+    fn remove(&mut self, key: &RecordKey) -> Option<StoredRecord> {
+        let same = |stored: &StoredRecord| stored.key == *key;
         let (stored, _) = self.records.find_entry(hash(key), same).ok()?.remove();
         self.counts[key.kind.index()] -= 1;
         Some(stored)
@@ -460,8 +460,8 @@ impl Shard {
         gone
     }
 
-    fn list(&self, kind: RecordKind, after: Option<Digest>, now: Micros) -> Vec<Listed> {
-        let is_asked = |stored: &&Stored| {
+    fn list(&self, kind: RecordKind, after: Option<Digest>, now: Micros) -> Vec<ListedRecord> {
+        let is_asked = |stored: &&StoredRecord| {
             stored.key.kind == kind
                 && stored.expires_at > now
                 && after.is_none_or(|after| stored.key.digest > after)
@@ -470,7 +470,7 @@ impl Shard {
             .records
             .iter()
             .filter(is_asked)
-            .map(|stored| Listed {
+            .map(|stored| ListedRecord {
                 key: stored.key,
                 record: stored.record.clone(),
                 expires_at: stored.expires_at,

@@ -12,8 +12,8 @@ use palisade_core::limit::State;
 use palisade_core::time::Micros;
 use parking_lot::{Mutex, MutexGuard};
 
-use super::slot::{Seen, Slot};
-use super::word::{Held, VALUE_BITS, Word};
+use super::slot::{Slot, SlotView};
+use super::word::{VALUE_BITS, Word, WordContent};
 
 /// Slots of one segment.
 pub(crate) const SLOTS: usize = 8192;
@@ -66,7 +66,7 @@ impl Origin {
 
 /// A state with what the table must know about it.
 #[derive(Clone, Debug)]
-pub(crate) struct Kept {
+pub(crate) struct StoredState {
     /// The whole id, for the log.
     pub(crate) id: Digest,
     pub(crate) state: State,
@@ -99,12 +99,12 @@ pub(crate) struct Body {
     /// Upper 32 bits of the owners' ids, by slot: a split divides the buckets by them.
     highs: Vec<u32>,
     dirty: Vec<Digest>,
-    slab: Vec<Option<Kept>>,
+    slab: Vec<Option<StoredState>>,
     vacant: Vec<u16>,
 }
 
 /// A bucket that is being moved to another place.
-pub(crate) struct Moved {
+pub(crate) struct MovedBucket {
     /// Upper 32 bits of the bucket's id.
     pub(crate) high: u32,
     tag: u64,
@@ -113,7 +113,7 @@ pub(crate) struct Moved {
 
 enum Content {
     Ticks(u64),
-    Kept(Kept),
+    Kept(StoredState),
 }
 
 /// A segment. Its slots begin on a cache line.
@@ -215,9 +215,9 @@ impl Segment {
         for _ in 0..SLOTS {
             let slot = &self.slots[at];
             match slot.look(tag) {
-                Seen::Own(word) => return Some((slot, word)),
-                Seen::Empty => return None,
-                Seen::Other => at = after(at),
+                SlotView::Own(word) => return Some((slot, word)),
+                SlotView::Empty => return None,
+                SlotView::Other => at = after(at),
             }
         }
         None
@@ -233,9 +233,9 @@ impl Segment {
     pub(crate) fn take(&self, body: &mut Body, slot: &Slot) -> (Word, State) {
         let word = slot.lock();
         let state = match word.held() {
-            Held::Ticks(0) | Held::Empty | Held::Locked => State::Empty,
-            Held::Ticks(ticks) => State::Gcra(self.origin.arrival(ticks)),
-            Held::Slab(index) => body
+            WordContent::Ticks(0) | WordContent::Empty | WordContent::Locked => State::Empty,
+            WordContent::Ticks(ticks) => State::Gcra(self.origin.arrival(ticks)),
+            WordContent::Slab(index) => body
                 .kept_mut(index)
                 .map(|kept| std::mem::take(&mut kept.state))
                 .unwrap_or_default(),
@@ -244,7 +244,7 @@ impl Segment {
     }
 
     /// Ends [`Segment::take`] with a new state.
-    pub(crate) fn put(&self, body: &mut Body, taken: (&Slot, Word), kept: Kept) {
+    pub(crate) fn put(&self, body: &mut Body, taken: (&Slot, Word), kept: StoredState) {
         let (slot, word) = taken;
         // One mark is enough: the log gets the state of the time when it is written.
         let is_new_to_log = kept.family == Durability::Dirty && !body.is_dirty(word);
@@ -265,9 +265,9 @@ impl Segment {
         body: &mut Body,
         word: Word,
         durability: Durability,
-        change: impl FnOnce(&mut Kept) -> (T, bool),
+        change: impl FnOnce(&mut StoredState) -> (T, bool),
     ) -> Option<T> {
-        let Held::Slab(index) = word.held() else {
+        let WordContent::Slab(index) = word.held() else {
             return None;
         };
         let kept = body.kept_mut(index)?;
@@ -287,7 +287,7 @@ impl Segment {
 
     /// Ends [`Segment::take`] with the state as it was.
     pub(crate) fn put_back(&self, body: &mut Body, slot: &Slot, word: Word, state: State) {
-        if let Held::Slab(index) = word.held()
+        if let WordContent::Slab(index) = word.held()
             && let Some(kept) = body.kept_mut(index)
         {
             kept.state = state;
@@ -296,7 +296,7 @@ impl Segment {
     }
 
     /// Gives a new bucket a slot; false if the segment is full.
-    pub(crate) fn insert(&self, body: &mut Body, kept: Kept) -> bool {
+    pub(crate) fn insert(&self, body: &mut Body, kept: StoredState) -> bool {
         let id = kept.id;
         if body.len >= FILL_MAX {
             return false;
@@ -320,7 +320,7 @@ impl Segment {
 
     /// Returns the word for a state. The state goes to the slab if it does not fit in a word, or
     /// is durable.
-    fn store(&self, body: &mut Body, word: Word, kept: Kept) -> Word {
+    fn store(&self, body: &mut Body, word: Word, kept: StoredState) -> Word {
         let inline = match kept.state {
             State::Gcra(arrival) => word.with_ticks(self.origin.ticks(arrival)).ok(),
             State::Empty => word.with_ticks(0).ok(),
@@ -336,7 +336,7 @@ impl Segment {
     }
 
     /// Takes every bucket out. The slots stay locked until [`Segment::refill`].
-    pub(crate) fn drain(&self, body: &mut Body) -> Vec<Moved> {
+    pub(crate) fn drain(&self, body: &mut Body) -> Vec<MovedBucket> {
         let mut moved = Vec::with_capacity(body.len);
         for (at, slot) in self.slots.iter().enumerate() {
             if slot.word().is_empty() {
@@ -344,16 +344,16 @@ impl Segment {
             }
             let word = slot.lock();
             let content = match word.held() {
-                Held::Ticks(ticks) => Content::Ticks(ticks),
-                Held::Slab(index) => {
+                WordContent::Ticks(ticks) => Content::Ticks(ticks),
+                WordContent::Slab(index) => {
                     match body.slab.get_mut(usize::from(index)).and_then(Option::take) {
                         Some(kept) => Content::Kept(kept),
                         None => Content::Ticks(0),
                     }
                 }
-                Held::Empty | Held::Locked => Content::Ticks(0),
+                WordContent::Empty | WordContent::Locked => Content::Ticks(0),
             };
-            moved.push(Moved {
+            moved.push(MovedBucket {
                 high: body.highs[at],
                 tag: slot.tag(),
                 content,
@@ -367,12 +367,12 @@ impl Segment {
     }
 
     /// Ends [`Segment::drain`] with these buckets, at most [`FILL_MAX`].
-    pub(crate) fn refill(&self, body: &mut Body, moved: Vec<Moved>) {
+    pub(crate) fn refill(&self, body: &mut Body, moved: Vec<MovedBucket>) {
         body.len = moved.len();
         let soonest = moved.iter().map(|one| one.expires_at(self.origin)).min();
         body.next_expiry = soonest.unwrap_or(Micros(u64::MAX));
         // Arranged first, so that each slot changes only once.
-        let mut places: Vec<Option<Moved>> = (0..SLOTS).map(|_| None).collect();
+        let mut places: Vec<Option<MovedBucket>> = (0..SLOTS).map(|_| None).collect();
         for one in moved {
             let mut at = start(one.tag);
             while places[at].is_some() {
@@ -424,18 +424,18 @@ impl Segment {
 
     fn ends_at(&self, body: &Body, word: Word) -> Option<Ends> {
         match word.held() {
-            Held::Ticks(ticks) => Some(Ends {
+            WordContent::Ticks(ticks) => Some(Ends {
                 at: self.origin.expiry(ticks),
                 spent: true,
             }),
-            Held::Slab(index) => {
+            WordContent::Slab(index) => {
                 let kept = body.slab.get(usize::from(index))?.as_ref()?;
                 Some(Ends {
                     at: kept.expires_at,
                     spent: kept.family != Durability::Dirty,
                 })
             }
-            Held::Empty | Held::Locked => None,
+            WordContent::Empty | WordContent::Locked => None,
         }
     }
 
@@ -477,7 +477,7 @@ impl Segment {
     }
 
     /// Yields the buckets that have changed since they were last written, or all durable ones.
-    pub(crate) fn collect_durable(&self, which: Which, mut each: impl FnMut(&Kept)) {
+    pub(crate) fn collect_durable(&self, which: Which, mut each: impl FnMut(&StoredState)) {
         // Cleared before the lock is taken: a later change sets it again.
         if which == Which::Dirty && !self.has_dirty.swap(false, Ordering::AcqRel) {
             return;
@@ -491,7 +491,7 @@ impl Segment {
         }
         for id in std::mem::take(&mut body.dirty) {
             if let Some((_, word)) = self.look(id)
-                && let Held::Slab(index) = word.held()
+                && let WordContent::Slab(index) = word.held()
                 && let Some(kept) = body.kept_mut(index)
                 && kept.family == Durability::Dirty
             {
@@ -511,12 +511,12 @@ impl Segment {
         let body = self.lock();
         for (at, slot) in self.slots.iter().enumerate() {
             match slot.word().held() {
-                Held::Ticks(ticks @ 1..) if self.origin.expiry(ticks) > now => {
+                WordContent::Ticks(ticks @ 1..) if self.origin.expiry(ticks) > now => {
                     let id = u128::from(body.highs[at]) << 96 | u128::from(slot.tag());
                     let state = State::Gcra(self.origin.arrival(ticks));
                     each(Digest(id), &state, self.origin.expiry(ticks));
                 }
-                Held::Slab(index) => {
+                WordContent::Slab(index) => {
                     let kept = body.slab.get(usize::from(index)).and_then(Option::as_ref);
                     let live = kept.filter(|kept| {
                         kept.family == Durability::Volatile && kept.expires_at > now
@@ -525,7 +525,7 @@ impl Segment {
                         each(kept.id, &kept.state, kept.expires_at);
                     }
                 }
-                Held::Ticks(_) | Held::Empty | Held::Locked => {}
+                WordContent::Ticks(_) | WordContent::Empty | WordContent::Locked => {}
             }
         }
     }
@@ -535,7 +535,7 @@ impl Segment {
         let Some((_, word)) = self.look(id) else {
             return;
         };
-        if let Held::Slab(index) = word.held()
+        if let WordContent::Slab(index) = word.held()
             && let Some(kept) = body.kept_mut(index)
             && kept.family == Durability::Saved
         {
@@ -546,8 +546,8 @@ impl Segment {
     }
 }
 
-fn place_at(body: &mut Body, slot: &Slot, one: Moved) {
-    let Moved { tag, content, .. } = one;
+fn place_at(body: &mut Body, slot: &Slot, one: MovedBucket) {
+    let MovedBucket { tag, content, .. } = one;
     slot.assign(tag, |free| match content {
         Content::Ticks(ticks) => free.with_ticks(ticks).unwrap_or(free),
         Content::Kept(kept) => {
@@ -568,7 +568,7 @@ pub(crate) enum Which {
     All,
 }
 
-impl Moved {
+impl MovedBucket {
     fn expires_at(&self, origin: Origin) -> Micros {
         match &self.content {
             Content::Ticks(ticks) => origin.expiry(*ticks),
@@ -578,12 +578,12 @@ impl Moved {
 }
 
 impl Body {
-    fn kept_mut(&mut self, index: u16) -> Option<&mut Kept> {
+    fn kept_mut(&mut self, index: u16) -> Option<&mut StoredState> {
         self.slab.get_mut(usize::from(index))?.as_mut()
     }
 
     fn is_dirty(&self, word: Word) -> bool {
-        let Held::Slab(index) = word.held() else {
+        let WordContent::Slab(index) = word.held() else {
             return false;
         };
         self.slab
@@ -593,8 +593,8 @@ impl Body {
     }
 
     /// Stores a state in the slab, at the word's own index if it has one.
-    fn keep(&mut self, word: Word, kept: Kept) -> u16 {
-        if let Held::Slab(index) = word.held()
+    fn keep(&mut self, word: Word, kept: StoredState) -> u16 {
+        if let WordContent::Slab(index) = word.held()
             && let Some(place) = self.slab.get_mut(usize::from(index))
         {
             *place = Some(kept);
@@ -612,7 +612,7 @@ impl Body {
     }
 
     fn vacate(&mut self, word: Word) {
-        if let Held::Slab(index) = word.held()
+        if let WordContent::Slab(index) = word.held()
             && let Some(place) = self.slab.get_mut(usize::from(index))
         {
             *place = None;

@@ -55,7 +55,7 @@ pub(crate) struct Slot<A = AtomicU64> {
 
 /// A slot as a thread without the lock sees it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Seen {
+pub(crate) enum SlotView {
     /// The slot has no owner: the probe ends here.
     Empty,
     /// The slot belongs to another bucket.
@@ -83,14 +83,14 @@ impl<A: Atomic> Slot<A> {
 
     /// Looks at the slot, in the order of [`Slot::word_of`].
     #[inline]
-    pub(crate) fn look(&self, tag: u64) -> Seen {
+    pub(crate) fn look(&self, tag: u64) -> SlotView {
         let word = Word(self.word.load(Ordering::Acquire));
         if word.is_empty() {
-            Seen::Empty
+            SlotView::Empty
         } else if self.tag.load(Ordering::Relaxed) == tag {
-            Seen::Own(word)
+            SlotView::Own(word)
         } else {
-            Seen::Other
+            SlotView::Other
         }
     }
 

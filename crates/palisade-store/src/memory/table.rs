@@ -15,9 +15,9 @@ use palisade_core::limit::{BucketSpec, State};
 use palisade_core::time::Micros;
 use parking_lot::MutexGuard;
 
-use super::gcra::{self, Pace, Taken};
+use super::gcra::{self, Pace, TakeOutcome};
 use super::overflow::Overflow;
-use super::segment::{Body, Durability, FILL_MAX, Kept, Moved, Origin, Segment};
+use super::segment::{Body, Durability, FILL_MAX, MovedBucket, Origin, Segment, StoredState};
 
 /// Segments that an insertion at the bound searches for expired buckets.
 const SWEEP_AT_BOUND: u32 = 64;
@@ -119,13 +119,13 @@ impl Table {
         spec: &BucketSpec,
         cost: u32,
         now: Micros,
-    ) -> Option<Taken> {
+    ) -> Option<TakeOutcome> {
         let segment = self.segment(self.route(id))?;
         loop {
             let (slot, word) = segment.look(id)?;
             let arrival = self.origin.arrival(word.ticks()?);
             let taken = gcra::take(spec, arrival, now, cost);
-            let Taken::Admitted(after) = taken else {
+            let TakeOutcome::Admitted(after) = taken else {
                 return Some(taken);
             };
             // Fails if another thread was faster: then judge again on what it left.
@@ -207,9 +207,9 @@ impl Table {
         let upper = place.get_or_init(|| Segment::new(self.origin, first, depth));
         // `high` is the id's upper 32 bits, and segments at this depth differ in the bit
         // that is `depth` from its top.
-        let is_upper = |one: &mut Moved| one.high >> (32 - depth) & 1 == 1;
+        let is_upper = |one: &mut MovedBucket| one.high >> (32 - depth) & 1 == 1;
         let mut moved = segment.drain(body);
-        let went: Vec<Moved> = moved.extract_if(.., is_upper).collect();
+        let went: Vec<MovedBucket> = moved.extract_if(.., is_upper).collect();
         // Filled before any entry leads there: a reader that follows the new entry finds
         // its bucket; one that followed the old one misses it, takes the lock and looks
         // again.
@@ -271,7 +271,7 @@ impl Table {
         let (state, expires_at) = held
             .filter(|(_, expires_at)| *expires_at > now)
             .unwrap_or((State::Empty, Micros(0)));
-        let kept = Kept {
+        let kept = StoredState {
             id,
             state,
             expires_at,
@@ -291,7 +291,7 @@ impl Table {
         }
     }
 
-    fn insert_restored(&self, kept: Kept, now: Micros) {
+    fn insert_restored(&self, kept: StoredState, now: Micros) {
         while let Some((segment, mut body)) = self.lock(kept.id) {
             if body.len < FILL_MAX && self.reserve(1) {
                 segment.insert(&mut body, kept);

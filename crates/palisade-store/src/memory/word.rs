@@ -27,7 +27,7 @@ pub(crate) struct Word(pub(crate) u64);
 
 /// Content of a word.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Held {
+pub(crate) enum WordContent {
     /// The slot has no owner.
     Empty,
     /// A thread that holds the segment's lock is working on the slot.
@@ -45,13 +45,13 @@ pub(crate) struct TooFar;
 impl Word {
     pub(crate) const FREE: Self = Self(EMPTY);
 
-    pub(crate) const fn held(self) -> Held {
+    pub(crate) const fn held(self) -> WordContent {
         match self.0 & VALUE {
-            EMPTY => Held::Empty,
-            LOCKED => Held::Locked,
+            EMPTY => WordContent::Empty,
+            LOCKED => WordContent::Locked,
             #[expect(clippy::cast_possible_truncation, reason = "a slab has 2¹⁶ places")]
-            value @ SLAB_FIRST..=SLAB_LAST => Held::Slab((SLAB_LAST - value) as u16),
-            ticks => Held::Ticks(ticks),
+            value @ SLAB_FIRST..=SLAB_LAST => WordContent::Slab((SLAB_LAST - value) as u16),
+            ticks => WordContent::Ticks(ticks),
         }
     }
 
@@ -112,10 +112,13 @@ mod tests {
             Word::FREE.next_free(),
             Word(u64::MAX).next_free(),
         ] {
-            assert_eq!(word.held(), Held::Empty);
-            assert_eq!(word.locked().held(), Held::Locked);
+            assert_eq!(word.held(), WordContent::Empty);
+            assert_eq!(word.locked().held(), WordContent::Locked);
             for ticks in [0, 1, SLAB_FIRST - 1] {
-                assert_eq!(word.with_ticks(ticks).unwrap().held(), Held::Ticks(ticks));
+                assert_eq!(
+                    word.with_ticks(ticks).unwrap().held(),
+                    WordContent::Ticks(ticks)
+                );
                 assert_eq!(word.with_ticks(ticks).unwrap().ticks(), Some(ticks));
             }
             let others = [
@@ -127,7 +130,7 @@ mod tests {
             assert!(others.iter().all(|word| word.ticks().is_none()));
             assert_eq!(word.with_ticks(SLAB_FIRST), Err(TooFar));
             for index in [0, 1, u16::MAX] {
-                assert_eq!(word.with_slab(index).held(), Held::Slab(index));
+                assert_eq!(word.with_slab(index).held(), WordContent::Slab(index));
             }
         }
     }
@@ -143,7 +146,7 @@ mod tests {
         ] {
             assert_eq!(word.0 & GENERATION, changed.0 & GENERATION);
         }
-        assert_eq!(word.holding(other).held(), Held::Ticks(7));
+        assert_eq!(word.holding(other).held(), WordContent::Ticks(7));
         assert_ne!(word.0 & GENERATION, word.next_free().0 & GENERATION);
     }
 

@@ -15,9 +15,9 @@ use parking_lot::Mutex;
 
 use crate::step_back::stuck;
 use crate::{
-    Answer, BucketReadings, Buckets, Charged, Commit, Entries, Entry, Listed, Loaded,
-    REGISTRY_ENTRIES_MAX, Record, RecordPage, Records, Registries, Registry, ResetDone, StoreError,
-    StoreStats, Take, Taken, Vitals, in_rounds,
+    Answer, BucketReadings, Buckets, ChargeReadings, Commit, Entries, Entry, ListedRecord,
+    LoadedRecords, REGISTRY_ENTRIES_MAX, Record, RecordPage, Records, Registries, Registry,
+    ResetDone, StoreError, StoreStats, Take, TakenCharge, Vitals, in_rounds,
 };
 use counters::Memory;
 
@@ -84,7 +84,7 @@ impl Inner {
     }
 
     /// L-ATOMIC: judges every bucket as it was found, then takes from all or from none.
-    fn charge(&mut self, charges: &[Charge<'_>], take: Take, now: Micros) -> Charged {
+    fn charge(&mut self, charges: &[Charge<'_>], take: Take, now: Micros) -> ChargeReadings {
         let costs: Vec<u32> = (0..charges.len())
             .map(|at| cost_with_earlier(charges, at))
             .collect();
@@ -111,7 +111,7 @@ impl Inner {
                 ..counters::read(&memories[at], charge.spec, now, costs[at])
             });
         }
-        Charged {
+        ChargeReadings {
             now,
             admitted,
             readings,
@@ -126,7 +126,7 @@ impl Inner {
         charges: impl Iterator<Item = &'c Charge<'p>>,
         now: Micros,
         mut change: impl FnMut(usize, &Charge<'_>, &mut Memory),
-    ) -> Charged {
+    ) -> ChargeReadings {
         let mut readings = BucketReadings::new();
         for (at, charge) in charges.enumerate() {
             let memory = self.buckets.entry(charge.id).or_default();
@@ -134,7 +134,7 @@ impl Inner {
             let needed = needed(charge, charge.cost);
             readings.push(counters::read(memory, charge.spec, now, needed));
         }
-        Charged {
+        ChargeReadings {
             now,
             admitted: true,
             readings,
@@ -145,7 +145,7 @@ impl Inner {
 }
 
 impl<C: Clock> Buckets for ModelStore<C> {
-    fn charge<'a>(&'a self, charges: &'a [Charge<'a>], take: Take) -> Answer<'a, Charged> {
+    fn charge<'a>(&'a self, charges: &'a [Charge<'a>], take: Take) -> Answer<'a, ChargeReadings> {
         Answer::later(async move {
             let now = self.clock.now();
             let mut inner = self.inner.lock();
@@ -165,11 +165,11 @@ impl<C: Clock> Buckets for ModelStore<C> {
         &'a self,
         charges: &'a [Charge<'a>],
         take: Take,
-    ) -> Answer<'a, Vec<Charged>> {
+    ) -> Answer<'a, Vec<ChargeReadings>> {
         in_rounds(self, charges, take)
     }
 
-    fn give_back<'a>(&'a self, taken: &'a [Taken<'a>]) -> Answer<'a, Charged> {
+    fn give_back<'a>(&'a self, taken: &'a [TakenCharge<'a>]) -> Answer<'a, ChargeReadings> {
         Answer::later(async move {
             let now = self.clock.now();
             let charges = taken.iter().map(|taken| &taken.charge);
@@ -181,7 +181,7 @@ impl<C: Clock> Buckets for ModelStore<C> {
         })
     }
 
-    fn refund<'a>(&'a self, charges: &'a [Charge<'a>]) -> Answer<'a, Charged> {
+    fn refund<'a>(&'a self, charges: &'a [Charge<'a>]) -> Answer<'a, ChargeReadings> {
         Answer::later(async move {
             let now = self.clock.now();
             let give_back = |_, charge: &Charge<'_>, memory: &mut Memory| {
@@ -205,7 +205,7 @@ impl<C: Clock> Buckets for ModelStore<C> {
 }
 
 impl<C: Clock> Records for ModelStore<C> {
-    fn load<'a>(&'a self, keys: &'a [RecordKey]) -> Answer<'a, Loaded> {
+    fn load<'a>(&'a self, keys: &'a [RecordKey]) -> Answer<'a, LoadedRecords> {
         Answer::later(async move {
             let now = self.clock.now();
             let inner = self.inner.lock();
@@ -213,7 +213,7 @@ impl<C: Clock> Records for ModelStore<C> {
                 .iter()
                 .map(|key| live(&inner.records, key, now).cloned())
                 .collect();
-            Ok(Loaded { now, records })
+            Ok(LoadedRecords { now, records })
         })
     }
 
@@ -273,7 +273,7 @@ impl<C: Clock> Records for ModelStore<C> {
                 .filter(|(key, (_, until))| {
                     key.kind == kind && *until > now && after.is_none_or(|after| key.digest > after)
                 })
-                .map(|(key, (record, until))| Listed {
+                .map(|(key, (record, until))| ListedRecord {
                     key: *key,
                     record: record.clone(),
                     expires_at: *until,

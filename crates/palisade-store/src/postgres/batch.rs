@@ -10,7 +10,7 @@ use palisade_core::time::Micros;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
-use crate::{BucketReadings, Charged, StoreError};
+use crate::{BucketReadings, ChargeReadings, StoreError};
 
 /// The one statement of every decision.
 pub(super) const DECIDE: &str = "SELECT * FROM palisade.decide(\
@@ -260,7 +260,7 @@ impl Answers {
     }
 
     /// The answer to the next decision, in order.
-    pub(super) fn next(&mut self, ask: &Ask) -> Result<Charged, StoreError> {
+    pub(super) fn next(&mut self, ask: &Ask) -> Result<ChargeReadings, StoreError> {
         let decision = self.decided;
         self.decided += 1;
         let readings: Option<BucketReadings> = ask
@@ -268,7 +268,7 @@ impl Answers {
             .iter()
             .map(|bucket| self.reading(bucket))
             .collect();
-        Ok(Charged {
+        Ok(ChargeReadings {
             readings: readings.ok_or_else(odd)?,
             now: self.now,
             admitted: *self.admitted.get(decision).ok_or_else(odd)?,

@@ -6,14 +6,14 @@ use tokio_postgres::types::ToSql;
 
 use super::batch::{Answers, Ask, Batch, GIVE_BACK, Op, signed};
 use super::connect::Connections;
-use crate::{Charged, StoreError, Taken};
+use crate::{ChargeReadings, StoreError, TakenCharge};
 
 impl Connections {
     pub(super) async fn give_back(
         &self,
         now: Option<Micros>,
-        taken: &[Taken<'_>],
-    ) -> Result<Charged, StoreError> {
+        taken: &[TakenCharge<'_>],
+    ) -> Result<ChargeReadings, StoreError> {
         let charges: Vec<Charge<'_>> = taken.iter().map(|taken| taken.charge.clone()).collect();
         let taken_at: Vec<i64> = taken.iter().map(|taken| signed(taken.at.0)).collect();
         // What is left is read as for a peek.
@@ -23,7 +23,7 @@ impl Connections {
         params.push(&taken_at);
         let rows = self.query(GIVE_BACK, &params).await?;
         let left = Answers::read(&rows)?.next(&ask)?;
-        Ok(Charged {
+        Ok(ChargeReadings {
             admitted: true,
             ..left
         })

@@ -12,7 +12,7 @@ use super::batch::{Answers, Ask, Batch, DECIDE, Known};
 use super::config::PostgresConfig;
 use super::connect::{Connections, Phase};
 use super::error;
-use crate::{Charged, StoreError};
+use crate::{ChargeReadings, StoreError};
 
 /// Buckets in one transaction at most.
 const CHARGES_MAX: usize = 1_024;
@@ -22,7 +22,7 @@ const ATTEMPTS_MAX: usize = 4;
 
 struct Job {
     ask: Ask,
-    answer: oneshot::Sender<Result<Charged, StoreError>>,
+    answer: oneshot::Sender<Result<ChargeReadings, StoreError>>,
     phase: Arc<Phase>,
 }
 
@@ -65,7 +65,7 @@ impl Lanes {
     }
 
     /// Makes a decision, together with others that wait.
-    pub(super) async fn decide(self: &Arc<Self>, ask: Ask) -> Result<Charged, StoreError> {
+    pub(super) async fn decide(self: &Arc<Self>, ask: Ask) -> Result<ChargeReadings, StoreError> {
         let phase = Arc::new(Phase::default());
         let (answer, answered) = oneshot::channel();
         self.enqueue(Job {

@@ -34,8 +34,8 @@ pub use schema::{SCHEMA_VERSION, migrate};
 
 use crate::step_back::{StepBackNotice, stuck};
 use crate::{
-    Answer, Buckets, Charged, Commit, Entries, Entry, Loaded, RecordPage, Records, Registries,
-    Registry, ResetDone, StoreError, StoreStats, Take, Taken, Vitals, in_rounds,
+    Answer, Buckets, ChargeReadings, Commit, Entries, Entry, LoadedRecords, RecordPage, Records,
+    Registries, Registry, ResetDone, StoreError, StoreStats, Take, TakenCharge, Vitals, in_rounds,
 };
 use batch::{Ask, Op};
 use connect::Connections;
@@ -103,7 +103,7 @@ impl PostgresStore {
             .map(|clock| batch::signed(clock.now().0))
     }
 
-    async fn decide(&self, op: Op, charges: &[Charge<'_>]) -> Result<Charged, StoreError> {
+    async fn decide(&self, op: Op, charges: &[Charge<'_>]) -> Result<ChargeReadings, StoreError> {
         let charged = self.lanes.decide(Ask::new(op, charges)).await?;
         if charged.rebuilt > 0 {
             tracing::warn!(
@@ -116,7 +116,7 @@ impl PostgresStore {
 }
 
 impl Buckets for PostgresStore {
-    fn charge<'a>(&'a self, charges: &'a [Charge<'a>], take: Take) -> Answer<'a, Charged> {
+    fn charge<'a>(&'a self, charges: &'a [Charge<'a>], take: Take) -> Answer<'a, ChargeReadings> {
         Answer::later(async move {
             let op = match take {
                 Take::Consume => Op::Consume,
@@ -140,18 +140,18 @@ impl Buckets for PostgresStore {
         &'a self,
         charges: &'a [Charge<'a>],
         take: Take,
-    ) -> Answer<'a, Vec<Charged>> {
+    ) -> Answer<'a, Vec<ChargeReadings>> {
         in_rounds(self, charges, take)
     }
 
-    fn give_back<'a>(&'a self, taken: &'a [Taken<'a>]) -> Answer<'a, Charged> {
+    fn give_back<'a>(&'a self, taken: &'a [TakenCharge<'a>]) -> Answer<'a, ChargeReadings> {
         Answer::later(async move {
             let now = self.clock.as_ref().map(Clock::now);
             self.connections.give_back(now, taken).await
         })
     }
 
-    fn refund<'a>(&'a self, charges: &'a [Charge<'a>]) -> Answer<'a, Charged> {
+    fn refund<'a>(&'a self, charges: &'a [Charge<'a>]) -> Answer<'a, ChargeReadings> {
         Answer::later(self.decide(Op::Refund, charges))
     }
 
@@ -166,7 +166,7 @@ impl Buckets for PostgresStore {
 }
 
 impl Records for PostgresStore {
-    fn load<'a>(&'a self, keys: &'a [RecordKey]) -> Answer<'a, Loaded> {
+    fn load<'a>(&'a self, keys: &'a [RecordKey]) -> Answer<'a, LoadedRecords> {
         Answer::later(self.connections.load(self.now(), keys))
     }
 

@@ -8,8 +8,8 @@ use tokio_postgres::Row;
 use super::batch::{signed, unsigned};
 use super::connect::Connections;
 use crate::{
-    Commit, Entries, Entry, Listed, Loaded, REGISTRY_ENTRIES_MAX, Record, RecordPage, Registry,
-    StoreError,
+    Commit, Entries, Entry, ListedRecord, LoadedRecords, REGISTRY_ENTRIES_MAX, Record, RecordPage,
+    Registry, StoreError,
 };
 
 pub(super) const LOAD: &str = "SELECT * FROM palisade.load($1, $2, $3)";
@@ -54,7 +54,7 @@ impl Connections {
         &self,
         now: Option<i64>,
         keys: &[RecordKey],
-    ) -> Result<Loaded, StoreError> {
+    ) -> Result<LoadedRecords, StoreError> {
         let kinds: Vec<i16> = keys.iter().map(|key| kind_code(key.kind)).collect();
         let digests: Vec<[u8; 16]> = keys.iter().map(|key| key.digest.to_bytes()).collect();
         let digests: Vec<&[u8]> = digests.iter().map(<[u8; 16]>::as_slice).collect();
@@ -72,7 +72,7 @@ impl Connections {
         if records.len() != keys.len() {
             return Err(odd());
         }
-        Ok(Loaded {
+        Ok(LoadedRecords {
             now: column(row, 0).map(unsigned)?,
             records,
         })
@@ -152,7 +152,7 @@ impl Connections {
                     kind,
                     digest: Digest::from_bytes(digest),
                 };
-                Ok(Listed {
+                Ok(ListedRecord {
                     key,
                     record: record((column(row, 1)?, column(row, 2)?))?,
                     expires_at: unsigned(column(row, 3)?),

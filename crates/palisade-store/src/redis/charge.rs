@@ -17,7 +17,7 @@ use super::codec::{Bucket, Decided, Decision, Operation};
 use super::config::Options;
 use super::error::misread;
 use super::keys::Keys;
-use crate::{Charged, StoreError};
+use crate::{ChargeReadings, StoreError};
 
 /// Makes a decision on one server: in one call, which it shares with other requests' decisions.
 pub(super) async fn on_single(
@@ -175,7 +175,7 @@ impl Reach {
         charges: &[Charge<'_>],
         (operation, taken_at): (Operation, &[Micros]),
         due: Instant,
-    ) -> Result<Charged, StoreError> {
+    ) -> Result<ChargeReadings, StoreError> {
         let groups = groups(keys, charges, taken_at);
         if let [group] = groups.as_slice() {
             let decided = self.decide(&group.buckets, operation, due).await?;
@@ -199,7 +199,7 @@ fn merge(
     places: &[Vec<usize>],
     decided: &[Decided],
     operation: Operation,
-) -> Charged {
+) -> ChargeReadings {
     let admitted = decided.iter().all(|decided| decided.admitted);
     let mut readings: Vec<(usize, Reading)> = Vec::with_capacity(charges.len());
     let mut instants = vec![Micros(0); charges.len()];
@@ -212,7 +212,7 @@ fn merge(
         readings.extend(places.iter().copied().zip(found));
     }
     readings.sort_unstable_by_key(|(place, _)| *place);
-    Charged {
+    ChargeReadings {
         now: decided.first().map_or(Micros(0), |decided| decided.now),
         admitted,
         readings: readings.into_iter().map(|(_, reading)| reading).collect(),

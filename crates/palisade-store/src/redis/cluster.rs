@@ -54,7 +54,7 @@ impl Map {
 }
 
 /// Knowledge of the cluster.
-enum Known {
+enum MapState {
     /// No map yet; counts the fetches that failed.
     Nothing(u64),
     /// The map that was fetched last.
@@ -67,7 +67,7 @@ pub(super) struct Cluster {
     /// Calls without an answer yet.
     waiting: AtomicU64,
     links: Mutex<HashMap<Arc<str>, Arc<Link>>>,
-    known: watch::Sender<Known>,
+    known: watch::Sender<MapState>,
     looking: AtomicBool,
     options: Options,
 }
@@ -79,7 +79,7 @@ impl Cluster {
             seeds,
             waiting: AtomicU64::new(0),
             links: Mutex::default(),
-            known: watch::Sender::new(Known::Nothing(0)),
+            known: watch::Sender::new(MapState::Nothing(0)),
             looking: AtomicBool::new(false),
             options,
         })
@@ -92,7 +92,7 @@ impl Cluster {
         replicas: Replicas,
         due: Instant,
     ) -> Result<Value, Fault> {
-        let _waiting = Waiting::new(&self.waiting);
+        let _waiting = WaitingCall::new(&self.waiting);
         let slot = slot_of(call.slot_key());
         let mut address = self.owner(slot, due).await?;
         let mut asked = false;
@@ -164,8 +164,8 @@ impl Cluster {
     async fn map(self: &Arc<Self>, due: Instant) -> Result<Arc<Map>, Fault> {
         let mut known = self.known.subscribe();
         let failed = match &*known.borrow_and_update() {
-            Known::Map(map) => return Ok(Arc::clone(map)),
-            Known::Nothing(failed) => *failed,
+            MapState::Map(map) => return Ok(Arc::clone(map)),
+            MapState::Nothing(failed) => *failed,
         };
         // The last fetch failed, and the next is in progress or in its pause: calls do not wait
         // for it.
@@ -175,8 +175,8 @@ impl Cluster {
         self.look_soon();
         match timeout_at(due, known.changed()).await {
             Ok(Ok(())) => match &*known.borrow() {
-                Known::Map(map) => Ok(Arc::clone(map)),
-                Known::Nothing(_) => Err(Fault::Down),
+                MapState::Map(map) => Ok(Arc::clone(map)),
+                MapState::Nothing(_) => Err(Fault::Down),
             },
             Ok(Err(_)) => Err(Fault::Down),
             Err(_) => Err(Fault::TimedOut),
@@ -199,7 +199,7 @@ impl Cluster {
         if self.looking.swap(true, SeqCst) {
             return;
         }
-        let looking = Looking(Arc::clone(self));
+        let looking = MapFetch(Arc::clone(self));
         tokio::spawn(async move {
             looking.0.look().await;
             sleep(REFRESH_PAUSE).await;
@@ -221,11 +221,11 @@ impl Cluster {
         }
         // Wakes the calls that wait for a first map. A known map stays in use, however old.
         self.known.send_if_modified(|known| match known {
-            Known::Nothing(failed) => {
+            MapState::Nothing(failed) => {
                 *failed += 1;
                 true
             }
-            Known::Map(_) => false,
+            MapState::Map(_) => false,
         });
     }
 
@@ -236,7 +236,7 @@ impl Cluster {
         self.links
             .lock()
             .retain(|address, _| kept.contains(address));
-        self.known.send_replace(Known::Map(Arc::new(map)));
+        self.known.send_replace(MapState::Map(Arc::new(map)));
     }
 
     async fn ask_for_map(&self, address: &Arc<str>, due: Instant) -> Result<Map, Fault> {
@@ -256,7 +256,7 @@ impl Cluster {
 
     fn addresses(&self) -> Vec<Arc<str>> {
         let mut addresses = self.seed_addresses();
-        if let Known::Map(map) = &*self.known.borrow() {
+        if let MapState::Map(map) = &*self.known.borrow() {
             addresses.extend(map.masters());
         }
         addresses.sort_unstable();
@@ -266,25 +266,25 @@ impl Cluster {
 }
 
 /// A call in progress: counted until it is dropped, answered or not.
-struct Waiting<'c>(&'c AtomicU64);
+struct WaitingCall<'c>(&'c AtomicU64);
 
-impl<'c> Waiting<'c> {
+impl<'c> WaitingCall<'c> {
     fn new(count: &'c AtomicU64) -> Self {
         count.fetch_add(1, Relaxed);
         Self(count)
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for WaitingCall<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Relaxed);
     }
 }
 
 /// A fetch of the map in progress: it ends when this is dropped, whatever happened.
-struct Looking(Arc<Cluster>);
+struct MapFetch(Arc<Cluster>);
 
-impl Drop for Looking {
+impl Drop for MapFetch {
     fn drop(&mut self) {
         self.0.looking.store(false, SeqCst);
     }

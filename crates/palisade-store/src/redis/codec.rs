@@ -9,7 +9,7 @@ use palisade_core::time::Micros;
 
 use super::config::Effect;
 use super::error::misread;
-use crate::{BucketReadings, Charged, StoreError, Take};
+use crate::{BucketReadings, ChargeReadings, StoreError, Take};
 
 /// Most buckets of one decision: the script counts them in a byte.
 pub(super) const CHARGES_MAX: usize = 255;
@@ -429,8 +429,8 @@ impl Decided {
     }
 
     /// The decision in the engine's form.
-    pub(super) fn charged(&self, charges: &[Charge<'_>], operation: Operation) -> Charged {
-        Charged {
+    pub(super) fn charged(&self, charges: &[Charge<'_>], operation: Operation) -> ChargeReadings {
+        ChargeReadings {
             now: self.now,
             admitted: self.admitted,
             readings: self.readings(charges.iter(), operation, self.admitted),

@@ -38,9 +38,9 @@ pub use config::{RedisConfig, RedisConfigError, TimeSource, Tls};
 
 use crate::step_back::{StepBackNotice, stuck};
 use crate::{
-    Answer, BucketReadings, Buckets, Charged, Commit, Entries, Entry, Listed, Loaded, RecordPage,
-    Records, Registries, Registry, ResetDone, StoreError, StoreStats, Take, Taken, Vitals,
-    deadline,
+    Answer, BucketReadings, Buckets, ChargeReadings, Commit, Entries, Entry, ListedRecord,
+    LoadedRecords, RecordPage, Records, Registries, Registry, ResetDone, StoreError, StoreStats,
+    Take, TakenCharge, Vitals, deadline,
 };
 use backend::{Backend, Single};
 use charge::Reach;
@@ -48,7 +48,7 @@ use codec::{Decided, Operation};
 use config::{Effect, Options, Replicas};
 use error::misread;
 use keys::Keys;
-use records::{Found, Held, Position};
+use records::{ExpiringRecord, Position, RecordBatch};
 use risks::RiskWatch;
 use script::{Call, PROBE, RESET, SET_ASIDE};
 
@@ -60,10 +60,10 @@ const SCAN_STEPS_MAX: u32 = 128;
 /// A store on Redis. Cheap to share; it connects when it is first used, and reconnects by itself
 /// whenever the server comes back.
 pub struct RedisStore {
-    shared: Arc<Shared>,
+    shared: Arc<SharedClient>,
 }
 
-struct Shared {
+struct SharedClient {
     backend: Backend,
     keys: Keys,
     time: TimeSource,
@@ -85,7 +85,7 @@ impl RedisStore {
             replicas: Replicas(config.wait_replicas),
         };
         Ok(Self {
-            shared: Arc::new(Shared {
+            shared: Arc::new(SharedClient {
                 backend: Backend::new(&config, options)?,
                 keys: Keys::new(config.key_prefix),
                 time: config.time,
@@ -97,7 +97,7 @@ impl RedisStore {
     }
 }
 
-impl Shared {
+impl SharedClient {
     async fn script(&self, call: &Call, effect: Effect, due: Instant) -> Result<Value, StoreError> {
         let sent = self.backend.script(call, effect, &self.options, due).await;
         Ok(sent?)
@@ -107,7 +107,7 @@ impl Shared {
         &self,
         charges: &[Charge<'_>],
         (operation, taken_at): (Operation, &[Micros]),
-    ) -> Result<Charged, StoreError> {
+    ) -> Result<ChargeReadings, StoreError> {
         let due = self.options.due();
         let now = self.time.now();
         if charges.is_empty() {
@@ -139,7 +139,7 @@ impl Shared {
         single: &Single,
         charges: &[Charge<'_>],
         operation: Operation,
-    ) -> Result<Vec<Charged>, StoreError> {
+    ) -> Result<Vec<ChargeReadings>, StoreError> {
         let (due, now) = (self.options.due(), self.time.now());
         let buckets = charge::buckets(&self.keys, charges, &[]);
         let decided = charge::each_on_single(single, buckets, operation, now, due).await?;
@@ -153,8 +153,8 @@ impl Shared {
         &self,
         now: Option<Micros>,
         due: Instant,
-    ) -> Result<Charged, StoreError> {
-        Ok(Charged {
+    ) -> Result<ChargeReadings, StoreError> {
+        Ok(ChargeReadings {
             now: match now {
                 Some(now) => now,
                 None => self.clock(due).await?,
@@ -243,7 +243,7 @@ impl Shared {
         if writes.len() > 1 {
             let keys: Vec<RecordKey> = writes.iter().map(|write| write.key).collect();
             let current = self.load(&keys, due).await?.held;
-            let revision = |held: &Held| held.record.revision;
+            let revision = |held: &ExpiringRecord| held.record.revision;
             let revisions = current.iter().map(|held| held.as_ref().map_or(0, revision));
             if !writes.iter().map(|write| write.expect).eq(revisions) {
                 return Ok(Commit::Conflict);
@@ -290,14 +290,18 @@ impl Shared {
         Ok(page)
     }
 
-    async fn load_call(&self, keys: &[RecordKey], due: Instant) -> Result<Found, StoreError> {
+    async fn load_call(&self, keys: &[RecordKey], due: Instant) -> Result<RecordBatch, StoreError> {
         let call = records::load_call(&self.keys, keys, self.time.now());
         let answer = self.script(&call, Effect::Reads, due).await?;
         records::read_loaded(answer, keys.len())
     }
 
     /// Reads records: on one server in one call, on a cluster each on its own node.
-    async fn load(self: &Arc<Self>, keys: &[RecordKey], due: Instant) -> Result<Found, StoreError> {
+    async fn load(
+        self: &Arc<Self>,
+        keys: &[RecordKey],
+        due: Instant,
+    ) -> Result<RecordBatch, StoreError> {
         if keys.len() <= 1 || matches!(self.backend, Backend::Single(_)) {
             return self.load_call(keys, due).await;
         }
@@ -306,7 +310,7 @@ impl Shared {
             let (shared, key) = (Arc::clone(self), *key);
             running.spawn(async move { (place, shared.load_call(&[key], due).await) });
         }
-        let mut found = Found {
+        let mut found = RecordBatch {
             now: Micros(0),
             held: vec![None; keys.len()],
         };
@@ -323,7 +327,7 @@ impl Shared {
 }
 
 impl Buckets for RedisStore {
-    fn charge<'a>(&'a self, charges: &'a [Charge<'a>], take: Take) -> Answer<'a, Charged> {
+    fn charge<'a>(&'a self, charges: &'a [Charge<'a>], take: Take) -> Answer<'a, ChargeReadings> {
         Answer::later(async move {
             let asked = (take.into(), [].as_slice());
             let summed = charge::summed(charges);
@@ -342,7 +346,7 @@ impl Buckets for RedisStore {
         &'a self,
         charges: &'a [Charge<'a>],
         take: Take,
-    ) -> Answer<'a, Vec<Charged>> {
+    ) -> Answer<'a, Vec<ChargeReadings>> {
         Answer::later(async move {
             match &self.shared.backend {
                 Backend::Single(single) if charges.len() > 1 => {
@@ -364,7 +368,7 @@ impl Buckets for RedisStore {
         })
     }
 
-    fn give_back<'a>(&'a self, taken: &'a [Taken<'a>]) -> Answer<'a, Charged> {
+    fn give_back<'a>(&'a self, taken: &'a [TakenCharge<'a>]) -> Answer<'a, ChargeReadings> {
         Answer::later(async move {
             let charges: Vec<Charge<'_>> = taken.iter().map(|taken| taken.charge.clone()).collect();
             let taken_at: Vec<Micros> = taken.iter().map(|taken| taken.at).collect();
@@ -373,7 +377,7 @@ impl Buckets for RedisStore {
         })
     }
 
-    fn refund<'a>(&'a self, charges: &'a [Charge<'a>]) -> Answer<'a, Charged> {
+    fn refund<'a>(&'a self, charges: &'a [Charge<'a>]) -> Answer<'a, ChargeReadings> {
         Answer::later(async move {
             let asked = (Operation::Refund, [].as_slice());
             self.shared.decide(charges, asked).await
@@ -408,7 +412,7 @@ impl Buckets for RedisStore {
 }
 
 impl Records for RedisStore {
-    fn load<'a>(&'a self, keys: &'a [RecordKey]) -> Answer<'a, Loaded> {
+    fn load<'a>(&'a self, keys: &'a [RecordKey]) -> Answer<'a, LoadedRecords> {
         Answer::later(async move {
             let found = self.shared.load(keys, self.shared.options.due()).await?;
             Ok(found.into())
@@ -457,8 +461,8 @@ impl Records for RedisStore {
                 .into_iter()
                 .zip(loaded.held)
                 .filter_map(|(key, held)| {
-                    let Held { record, expires_at } = held?;
-                    Some(Listed {
+                    let ExpiringRecord { record, expires_at } = held?;
+                    Some(ListedRecord {
                         key,
                         record,
                         expires_at,

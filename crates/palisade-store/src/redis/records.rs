@@ -10,7 +10,7 @@ use super::codec::now_arg;
 use super::error::misread;
 use super::keys::Keys;
 use super::script::{COMMIT, Call, LOAD};
-use crate::{Loaded, Record, StoreError};
+use crate::{LoadedRecords, Record, StoreError};
 
 const HEADER_BYTES: usize = 14;
 /// Last instant that a script can hold: Lua's numbers are floating-point.
@@ -28,19 +28,19 @@ pub(super) fn load_call(keys: &Keys, records: &[RecordKey], now: Option<Micros>)
 /// A record and when it expires. An unreadable record counts as expired: it cannot be moved to
 /// another store.
 #[derive(Clone, Debug)]
-pub(super) struct Held {
+pub(super) struct ExpiringRecord {
     pub(super) record: Record,
     pub(super) expires_at: Micros,
 }
 
 /// Result of a load, with the expiry of each record.
-pub(super) struct Found {
+pub(super) struct RecordBatch {
     pub(super) now: Micros,
-    pub(super) held: Vec<Option<Held>>,
+    pub(super) held: Vec<Option<ExpiringRecord>>,
 }
 
-impl From<Found> for Loaded {
-    fn from(found: Found) -> Self {
+impl From<RecordBatch> for LoadedRecords {
+    fn from(found: RecordBatch) -> Self {
         let records = found.held.into_iter();
         Self {
             now: found.now,
@@ -49,7 +49,7 @@ impl From<Found> for Loaded {
     }
 }
 
-pub(super) fn read_loaded(value: Value, count: usize) -> Result<Found, StoreError> {
+pub(super) fn read_loaded(value: Value, count: usize) -> Result<RecordBatch, StoreError> {
     let mut cells = match value {
         Value::Array(cells) if cells.len() == count + 1 => cells.into_iter(),
         _ => return Err(misread("load")),
@@ -58,7 +58,7 @@ pub(super) fn read_loaded(value: Value, count: usize) -> Result<Found, StoreErro
         Some(Value::Int(now)) => Micros(u64::try_from(now).map_err(|_| misread("load"))?),
         _ => return Err(misread("load")),
     };
-    Ok(Found {
+    Ok(RecordBatch {
         now,
         held: cells.map(|cell| read_record(cell, now)).collect(),
     })
@@ -66,10 +66,10 @@ pub(super) fn read_loaded(value: Value, count: usize) -> Result<Found, StoreErro
 
 /// Reads the value of a key. A value that is no record at all becomes one without content, which
 /// no decoder accepts: it is then set aside like any other unreadable record.
-fn read_record(cell: Value, now: Micros) -> Option<Held> {
+fn read_record(cell: Value, now: Micros) -> Option<ExpiringRecord> {
     let held = |bytes, revision, expires_at| {
         let record = Record { bytes, revision };
-        Some(Held { record, expires_at })
+        Some(ExpiringRecord { record, expires_at })
     };
     let unreadable = |bytes| held(bytes, 0, Micros(0));
     match cell {

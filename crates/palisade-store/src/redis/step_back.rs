@@ -5,19 +5,19 @@ use palisade_core::time::Micros;
 
 use super::config::Effect;
 use super::script::{Call, PULL_TO_NOW};
-use super::{Backend, Shared, charge};
-use crate::{Charged, StoreError};
+use super::{Backend, SharedClient, charge};
+use crate::{ChargeReadings, StoreError};
 
 /// Ticks in a microsecond.
 const TICKS: u64 = 1 << 12;
 
-impl Shared {
+impl SharedClient {
     /// Counts uses of these buckets that lie in the future as if they were made now. `charged` is
     /// the outcome that revealed them.
     pub(super) async fn pull_to_now(
         &self,
         stuck: &[Charge<'_>],
-        charged: &Charged,
+        charged: &ChargeReadings,
     ) -> Result<(), StoreError> {
         self.step_back.say(charged.now);
         let slots = match self.backend {

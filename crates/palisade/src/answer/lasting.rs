@@ -19,13 +19,13 @@ use crate::engine::RequestAnswer;
 const LIMITS_MAX: usize = 8;
 
 thread_local! {
-    static KNOWN: RefCell<ArrayVec<Lasting, LIMITS_MAX>> = const {
+    static KNOWN: RefCell<ArrayVec<LimitHeaders, LIMITS_MAX>> = const {
         RefCell::new(ArrayVec::new_const())
     };
 }
 
 /// Remembered header values of one limit. A value that is `None` has not been needed yet.
-pub(super) struct Lasting {
+pub(super) struct LimitHeaders {
     name: Arc<str>,
     figures: (u64, u64, QuotaUnit),
     limit: Option<HeaderValue>,
@@ -37,7 +37,7 @@ pub(super) struct Lasting {
     reset: Option<HeaderValue>,
 }
 
-impl Lasting {
+impl LimitHeaders {
     fn of(reading: &LimitReading) -> Self {
         Self {
             name: Arc::clone(&reading.name),
@@ -119,7 +119,10 @@ fn figures(reading: &LimitReading) -> (u64, u64, QuotaUnit) {
 
 /// Calls `then` with the remembered values of the limit that an answer is about, or with `None` if
 /// it is about no limit.
-pub(super) fn with<T>(answer: &RequestAnswer, then: impl FnOnce(Option<&mut Lasting>) -> T) -> T {
+pub(super) fn with<T>(
+    answer: &RequestAnswer,
+    then: impl FnOnce(Option<&mut LimitHeaders>) -> T,
+) -> T {
     let families = answer.policy.settings.headers;
     let Some(reading) = lasting(&answer.decision, families) else {
         return then(None);
@@ -130,7 +133,7 @@ pub(super) fn with<T>(answer: &RequestAnswer, then: impl FnOnce(Option<&mut Last
             if known.is_full() {
                 known.remove(0);
             }
-            known.push(Lasting::of(reading));
+            known.push(LimitHeaders::of(reading));
             known.len() - 1
         });
         then(known.get_mut(place).map(|known| known.at(reading.reset)))

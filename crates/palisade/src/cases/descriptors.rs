@@ -9,14 +9,14 @@ use palisade_core::time::SECOND;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use crate::engine::{DescriptorAnswer, DescriptorStatus, Verdict};
+use crate::engine::{DescriptorAnswer, DescriptorStatus, DescriptorVerdict};
 
 /// A call as a line spells it.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DescriptorCall {
     domain: String,
-    descriptors: Vec<Written>,
+    descriptors: Vec<WrittenDescriptor>,
     /// Hits of every descriptor that does not state its own; one if left out.
     #[serde(default)]
     hits: u32,
@@ -25,14 +25,14 @@ pub struct DescriptorCall {
 /// A descriptor: its entries alone, or an object with more members.
 #[derive(Clone, PartialEq, Eq, Deserialize)]
 #[serde(untagged)]
-enum Written {
+enum WrittenDescriptor {
     Entries(Vec<WrittenEntry>),
     Full(Full),
 }
 
-impl std::fmt::Debug for Written {
+impl std::fmt::Debug for WrittenDescriptor {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Written(…)")
+        f.write_str("WrittenDescriptor(…)")
     }
 }
 
@@ -73,10 +73,10 @@ impl DescriptorCall {
     }
 }
 
-fn descriptor(written: &Written) -> Result<Descriptor<'_>, FieldError> {
+fn descriptor(written: &WrittenDescriptor) -> Result<Descriptor<'_>, FieldError> {
     let (entries, hits, limit) = match written {
-        Written::Entries(entries) => (entries, None, None),
-        Written::Full(full) => (&full.entries, full.hits, full.limit.as_deref()),
+        WrittenDescriptor::Entries(entries) => (entries, None, None),
+        WrittenDescriptor::Full(full) => (&full.entries, full.hits, full.limit.as_deref()),
     };
     Ok(Descriptor {
         entries: entries
@@ -124,8 +124,10 @@ pub(super) fn add_statuses(answer: &DescriptorAnswer, to: &mut Map<String, Value
 
 fn status(found: &DescriptorStatus) -> Value {
     let code = match found.verdict {
-        Verdict::Admitted | Verdict::WouldDeny | Verdict::NotRefunded => "OK",
-        Verdict::Denied => "OVER_LIMIT",
+        DescriptorVerdict::Admitted
+        | DescriptorVerdict::WouldDeny
+        | DescriptorVerdict::NotRefunded => "OK",
+        DescriptorVerdict::Denied => "OVER_LIMIT",
     };
     let window = found.figure.map(|figure| window(figure.window));
     json!({
@@ -135,7 +137,7 @@ fn status(found: &DescriptorStatus) -> Value {
         "window": window,
         "remaining": found.remaining,
         "reset_seconds": found.reset_us.map(|us| us.div_ceil(SECOND)),
-        "shadow": found.verdict == Verdict::WouldDeny,
+        "shadow": found.verdict == DescriptorVerdict::WouldDeny,
     })
 }
 

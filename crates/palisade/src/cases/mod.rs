@@ -17,4 +17,4 @@ pub use event::{CaseError, Event, Operation, StoreState, parse_event, parse_even
 pub use expect::{Mismatch, compare};
 pub use fault::FaultStore;
 pub use reservations::{NamedFollowUp, NamedReserve, ReservationStep};
-pub use run::{Decided, Deciding, Replayer, Step};
+pub use run::{DecisionFuture, EventDecision, Replayer, Step};

@@ -33,8 +33,8 @@ pub struct Step {
 
 /// The future that [`Replayer::decide`] returns. It is boxed here, so that the engine is compiled
 /// once, with this crate, and not by each program that replays.
-pub type Deciding<'a> =
-    Pin<Box<dyn Future<Output = Result<Option<Decided>, CaseError>> + Send + 'a>>;
+pub type DecisionFuture<'a> =
+    Pin<Box<dyn Future<Output = Result<Option<EventDecision>, CaseError>> + Send + 'a>>;
 
 /// Runs events against a policy. Nothing is shared between two replayers.
 ///
@@ -137,11 +137,11 @@ impl Replayer {
     /// # Errors
     /// An `at` that goes back, or facts that the operation cannot take; nothing is
     /// touched then.
-    pub fn decide<'a>(&'a mut self, event: &'a Event) -> Deciding<'a> {
+    pub fn decide<'a>(&'a mut self, event: &'a Event) -> DecisionFuture<'a> {
         Box::pin(self.decided(event))
     }
 
-    async fn decided(&mut self, event: &Event) -> Result<Option<Decided>, CaseError> {
+    async fn decided(&mut self, event: &Event) -> Result<Option<EventDecision>, CaseError> {
         if self.events > 0 && event.at < self.clock.now() {
             return Err(CaseError::Field("at", "goes back; events must be in order"));
         }
@@ -214,7 +214,7 @@ impl Replayer {
 
 /// The decision about one event.
 #[derive(Clone, Debug)]
-pub struct Decided {
+pub struct EventDecision {
     /// The decision; for a call with several descriptors, the overall one.
     pub decision: Decision,
     policy: Arc<PolicySet>,
@@ -223,7 +223,7 @@ pub struct Decided {
     shown: Option<Box<Value>>,
 }
 
-impl From<ReservationOutcome> for Decided {
+impl From<ReservationOutcome> for EventDecision {
     fn from(answer: ReservationOutcome) -> Self {
         Self {
             decision: answer.decision,
@@ -234,7 +234,7 @@ impl From<ReservationOutcome> for Decided {
     }
 }
 
-impl From<RequestAnswer> for Decided {
+impl From<RequestAnswer> for EventDecision {
     fn from(answer: RequestAnswer) -> Self {
         Self {
             decision: *answer.decision,
@@ -245,7 +245,7 @@ impl From<RequestAnswer> for Decided {
     }
 }
 
-impl From<DescriptorAnswer> for Decided {
+impl From<DescriptorAnswer> for EventDecision {
     fn from(answer: DescriptorAnswer) -> Self {
         Self {
             decision: answer.decision.clone(),
@@ -256,7 +256,7 @@ impl From<DescriptorAnswer> for Decided {
     }
 }
 
-impl Decided {
+impl EventDecision {
     fn render(&self, request_id: &str) -> Value {
         if let Some(shown) = &self.shown {
             return (**shown).clone();

@@ -47,28 +47,28 @@ pub use figures::Figures;
 pub use guard::GuardNotes;
 pub use health::{DependencyReport, HealthReport, PolicyReport};
 pub use limits::{
-    DescriptorAnswer, DescriptorStatus, Figure, KEYED_MAX, Keyed, KeyedAnswer, RefundOutcome,
-    RequestAnswer, Verdict,
+    DescriptorAnswer, DescriptorStatus, DescriptorVerdict, Figure, KEYED_MAX, Keyed, KeyedAnswer,
+    RefundOutcome, RequestAnswer,
 };
 pub(crate) use operators::attach_stored;
 pub use operators::{
     Admin, AdminError, AllowlistEntry, AllowlistError, AllowlistKind, BLOCKS_LISTED_MAX,
     BUCKETS_READ_MAX, BlockCursor, BlockPage, BlockView, BucketView, CLIENTS_MAX,
     CREDENTIALS_PAGE_MAX, CalledBucket, ClientPage, ClientView, Explanation, Finding, IssuedKey,
-    KEYS_MAX, KeyPage, KeyView, LastMonth, LiftSubject, LiftTarget, Lifted, LookedUp,
-    NewAllowlistEntry, NewApiKey, OVERLAP_DEFAULT, OVERLAP_MAX, QUOTAS_PAGE_MAX, QuotaPage,
-    QuotaUsage, RESERVATIONS_LISTED_MAX, ReservationPage, ReservationView, ReservedLimit,
-    ResetLine, ResetSelector, SELECTORS_MAX, Score, ScoreView, Sought, SourceCredentials, Standing,
-    meaning,
+    KEYS_MAX, KeyPage, KeyView, LastMonth, LiftSubject, LiftSummary, LiftTarget, LookedUp,
+    LookupSubject, NewAllowlistEntry, NewApiKey, OVERLAP_DEFAULT, OVERLAP_MAX, QUOTAS_PAGE_MAX,
+    QuotaPage, QuotaUsage, RESERVATIONS_LISTED_MAX, ReservationPage, ReservationView,
+    ReservedLimit, ResetLine, ResetSelector, SELECTORS_MAX, Score, ScoreView, SourceCredentials,
+    Standing, meaning,
 };
 pub use ports::{
-    Administered, Change, InstanceFailure, KeyChange, ModeChange, NoObserver, NoTenants, Observer,
-    Operator, OverageSeen, Seen, Subject, TenantSeen, TenantStats, Tenants,
+    Change, DecisionEvent, InstanceFailure, KeyChange, ModeChange, NoObserver, NoTenants, Observer,
+    Operator, OperatorChange, OverageSeen, Subject, TenantSeen, TenantStats, Tenants,
 };
 
 pub use reservations::{
-    ExtendAnswer, HOLD_DEFAULT, Held, Hold, ReservationError, ReservationFigures, ReservationGuard,
-    ReserveAnswer, Settlement, SpendResult, TookTooLong,
+    ExtendAnswer, HOLD_DEFAULT, HeldReservation, Hold, ReservationError, ReservationFigures,
+    ReservationGuard, ReserveAnswer, Settlement, SpendResult, TookTooLong,
 };
 pub use thresholds::ReachedThreshold;
 

@@ -125,7 +125,7 @@ impl Tenants for NoTenants {
 ///
 /// ```
 /// use std::sync::atomic::{AtomicU64, Ordering};
-/// use palisade::engine::{ModeChange, Observer, Seen};
+/// use palisade::engine::{ModeChange, Observer, DecisionEvent};
 /// # use palisade::core::RequestFacts;
 /// # use palisade::{Engine, EngineConfig};
 /// # use std::path::Path;
@@ -145,7 +145,7 @@ impl Tenants for NoTenants {
 /// struct Refusals(AtomicU64);
 ///
 /// impl Observer for Refusals {
-///     fn decided(&self, seen: &Seen<'_>) {
+///     fn decided(&self, seen: &DecisionEvent<'_>) {
 ///         let is_refused = !seen.decision.is_allowed();
 ///         self.0.fetch_add(is_refused.into(), Ordering::Relaxed);
 ///     }
@@ -169,7 +169,7 @@ impl Tenants for NoTenants {
 /// ```
 pub trait Observer: Send + Sync + 'static {
     /// A request was decided.
-    fn decided(&self, seen: &Seen<'_>);
+    fn decided(&self, seen: &DecisionEvent<'_>);
 
     /// One call charged buckets whose limits the caller chose itself, not the policy.
     fn keyed(&self, _answers: &[KeyedAnswer]) {}
@@ -212,7 +212,7 @@ pub trait Observer: Send + Sync + 'static {
     fn tenant_policy(&self, _seen: &TenantSeen<'_>, _now: Micros) {}
 
     /// An operator changed something.
-    fn administered(&self, _done: &Administered<'_>) {}
+    fn administered(&self, _done: &OperatorChange<'_>) {}
 
     /// An API key went beyond its quota, or a month in which it did is over.
     fn overage(&self, _seen: &OverageSeen<'_>) {}
@@ -298,7 +298,7 @@ pub struct ModeChange<'a> {
 
 /// A change made by an operator.
 #[derive(Clone, Copy, Debug)]
-pub struct Administered<'a> {
+pub struct OperatorChange<'a> {
     /// The operator.
     pub by: &'a Operator,
     /// The change.
@@ -398,7 +398,7 @@ pub enum Change<'a> {
 
 /// One decision as it is reported to the observer.
 #[derive(Clone, Copy, Debug)]
-pub struct Seen<'a> {
+pub struct DecisionEvent<'a> {
     /// The subject of the decision.
     pub subject: Subject<'a>,
     /// The answer.
@@ -443,7 +443,7 @@ impl<'a> Subject<'a> {
 pub struct NoObserver;
 
 impl Observer for NoObserver {
-    fn decided(&self, _seen: &Seen<'_>) {}
+    fn decided(&self, _seen: &DecisionEvent<'_>) {}
     fn failure(&self, _change: &ModeChange<'_>) {}
 
     fn hears_times(&self) -> bool {

@@ -13,11 +13,11 @@ use arc_swap::ArcSwap;
 use palisade_core::limit::Reading;
 use palisade_core::plan::Charge;
 use palisade_core::time::{Clock, Micros};
-use palisade_store::{Buckets, Charged, StoreError, StoreStats, Take, Taken, Vitals};
+use palisade_store::{Buckets, ChargeReadings, StoreError, StoreStats, Take, TakenCharge, Vitals};
 use parking_lot::Mutex;
 
 use super::link::{LocalStore, local_store};
-use last_read::{Carried, LastReadings};
+use last_read::{CarriedUsage, LastReadings};
 
 /// The counters of one node.
 pub(super) struct StandIn {
@@ -45,7 +45,7 @@ impl StandIn {
 
     /// Notes the store's readings of these buckets, for a call that was made at `asked` by this
     /// node's clock.
-    pub(super) fn note(&self, charges: &[Charge<'_>], charged: &Charged, asked: Micros) {
+    pub(super) fn note(&self, charges: &[Charge<'_>], charged: &ChargeReadings, asked: Micros) {
         for (position, (charge, reading)) in charges.iter().zip(&charged.readings).enumerate() {
             if charge.has_long_window() {
                 let ahead = charged.judged_at(position);
@@ -60,7 +60,7 @@ impl StandIn {
     }
 
     /// Charges the buckets, all or nothing.
-    pub(super) fn charge_now(&self, charges: &[Charge<'_>], take: Take) -> Charged {
+    pub(super) fn charge_now(&self, charges: &[Charge<'_>], take: Take) -> ChargeReadings {
         let short = self.short.load();
         if !charges.iter().any(Charge::has_long_window) {
             return short.charge_now(charges, take);
@@ -82,7 +82,7 @@ impl StandIn {
 
     /// Readings of long windows before a charge: what was admitted here plus the store's last
     /// readings.
-    fn look(&self, long: &[Charge<'_>]) -> Charged {
+    fn look(&self, long: &[Charge<'_>]) -> ChargeReadings {
         let found = self.long.charge_now(long, Take::Peek);
         self.carried_over(long, found, None)
     }
@@ -93,9 +93,9 @@ impl StandIn {
     fn carried_over(
         &self,
         long: &[Charge<'_>],
-        mut own: Charged,
-        found: Option<&Charged>,
-    ) -> Charged {
+        mut own: ChargeReadings,
+        found: Option<&ChargeReadings>,
+    ) -> ChargeReadings {
         let now = own.now;
         for (position, (charge, reading)) in long.iter().zip(&mut own.readings).enumerate() {
             let carried = self.last_read.of(charge, now);
@@ -113,8 +113,8 @@ impl StandIn {
     }
 
     /// Gives back what was taken here.
-    pub(super) fn give_back_now(&self, taken: &[Taken<'_>]) {
-        let is_long = |taken: &Taken<'_>| taken.charge.has_long_window();
+    pub(super) fn give_back_now(&self, taken: &[TakenCharge<'_>]) {
+        let is_long = |taken: &TakenCharge<'_>| taken.charge.has_long_window();
         let (long, short): (Vec<_>, Vec<_>) = taken.iter().cloned().partition(is_long);
         self.long.give_back_now(&long);
         self.short.load().give_back_now(&short);
@@ -148,7 +148,12 @@ impl StandIn {
 }
 
 /// A reading of a bucket that was used partly here and partly in the store.
-fn joined(charge: &Charge<'_>, own: Reading, carried: Option<Carried>, now: Micros) -> Reading {
+fn joined(
+    charge: &Charge<'_>,
+    own: Reading,
+    carried: Option<CarriedUsage>,
+    now: Micros,
+) -> Reading {
     let Some(carried) = carried else {
         return own;
     };
@@ -166,13 +171,13 @@ fn joined(charge: &Charge<'_>, own: Reading, carried: Option<Carried>, now: Micr
 }
 
 /// Readings of both kinds of windows in the order of the charges.
-fn in_order(charges: &[Charge<'_>], near: Charged, far: Charged) -> Charged {
+fn in_order(charges: &[Charge<'_>], near: ChargeReadings, far: ChargeReadings) -> ChargeReadings {
     let (mut short, mut long) = (near.readings.into_iter(), far.readings.into_iter());
     let next = |charge: &Charge<'_>| match charge.has_long_window() {
         true => long.next(),
         false => short.next(),
     };
-    Charged {
+    ChargeReadings {
         now: far.now,
         admitted: near.admitted && far.admitted,
         readings: charges.iter().filter_map(next).collect(),

@@ -10,14 +10,14 @@ use palisade_core::{FieldError, Micros, PolicySet, RequestFacts};
 
 use super::authorization::Authorization;
 use super::error::ExtractError;
-use super::header::Sent;
+use super::header::SentHeaders;
 use super::jwt::Claims;
 use super::path::PathCase;
 use super::{EdgeConfig, EdgeRequest, api_key, client_ip, forward_auth, host, path, request_id};
 
 /// A request that was refused before its facts were complete, with the address to charge for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refused {
+pub struct RefusedRequest {
     /// Reason of the refusal.
     pub error: ExtractError,
     /// Address of the client, or of the peer if the client's is not known.
@@ -26,7 +26,7 @@ pub struct Refused {
 
 /// A request whose identity is not known yet.
 #[derive(Clone)]
-pub struct Arrived<'a> {
+pub struct ArrivedRequest<'a> {
     /// Address, method, path, user agent and ids; no identity yet.
     pub facts: RequestFacts,
     /// The path to forward to the application, if the client wrote it in another way.
@@ -42,7 +42,7 @@ pub struct Arrived<'a> {
     pub(super) authorization: Authorization<'a>,
 }
 
-impl Arrived<'_> {
+impl ArrivedRequest<'_> {
     /// A request of which only the peer is known, to be filled by [`arrive_at`].
     #[inline]
     pub(crate) fn from_peer(peer: IpAddr) -> Self {
@@ -69,19 +69,19 @@ struct Line<'a> {
     method: &'a str,
     /// The authority that the line names, read only where routes name hosts.
     host: Option<Host>,
-    path: Written<'a>,
+    path: SentPath<'a>,
     query: Option<&'a [u8]>,
     /// True if the application gets the client's own bytes.
     as_written: bool,
 }
 
 /// A path as the client sent it.
-enum Written<'a> {
+enum SentPath<'a> {
     Text(&'a str),
     Bytes(&'a [u8]),
 }
 
-impl<'a> Written<'a> {
+impl<'a> SentPath<'a> {
     fn normal(&self, slash: EncodedSlash) -> Result<NormalPath<'a>, FieldError> {
         match self {
             Self::Text(path) => normalise_text(path, slash),
@@ -91,7 +91,7 @@ impl<'a> Written<'a> {
 }
 
 /// Reads a request that reached an enforcing surface itself, and that is forwarded with
-/// [`Arrived::forward_path`].
+/// [`ArrivedRequest::forward_path`].
 ///
 /// # Errors
 /// A field that is malformed, a path that applications read differently (I-PATH), or
@@ -100,8 +100,8 @@ pub fn arrive<'a>(
     config: &EdgeConfig,
     request: EdgeRequest<'a>,
     now: Micros,
-) -> Result<Arrived<'a>, Refused> {
-    let mut arrived = Arrived::from_peer(request.peer);
+) -> Result<ArrivedRequest<'a>, RefusedRequest> {
+    let mut arrived = ArrivedRequest::from_peer(request.peer);
     arrive_at(&mut arrived, Agent::Asked, config, request, now)?;
     Ok(arrived)
 }
@@ -119,12 +119,12 @@ pub(crate) enum Agent {
 /// Like [`arrive`], but in place and with a choice about the user agent. In place, because moving a
 /// large request costs more than most of the work here.
 pub(crate) fn arrive_at<'a>(
-    arrived: &mut Arrived<'a>,
+    arrived: &mut ArrivedRequest<'a>,
     agent: Agent,
     config: &EdgeConfig,
     request: EdgeRequest<'a>,
     now: Micros,
-) -> Result<(), Refused> {
+) -> Result<(), RefusedRequest> {
     // Read only if a route names a host, because other requests need not have a readable one.
     let host = match request.policy.routes().has_hosts() {
         true => host::of_request(request.uri, request.headers),
@@ -133,7 +133,7 @@ pub(crate) fn arrive_at<'a>(
     let line = host.map(|host| Line {
         method: request.method.as_str(),
         host,
-        path: Written::Text(request.uri.path()),
+        path: SentPath::Text(request.uri.path()),
         query: request.uri.query().map(str::as_bytes),
         as_written: false,
     });
@@ -149,9 +149,9 @@ pub fn arrive_forward_auth<'a>(
     config: &EdgeConfig,
     request: EdgeRequest<'a>,
     now: Micros,
-) -> Result<Arrived<'a>, Refused> {
+) -> Result<ArrivedRequest<'a>, RefusedRequest> {
     if !config.trusted_proxies.contains(request.peer) {
-        return Err(Refused {
+        return Err(RefusedRequest {
             error: ExtractError::UntrustedForwarder,
             ip: request.peer,
         });
@@ -166,24 +166,24 @@ pub fn arrive_forward_auth<'a>(
         Ok(Line {
             method: original.method.unwrap_or(request.method.as_str()),
             host,
-            path: Written::Bytes(path),
+            path: SentPath::Bytes(path),
             query,
             as_written: true,
         })
     });
-    let mut arrived = Arrived::from_peer(request.peer);
+    let mut arrived = ArrivedRequest::from_peer(request.peer);
     read(&mut arrived, Agent::Asked, config, request, line, now)?;
     Ok(arrived)
 }
 
 fn read<'a>(
-    arrived: &mut Arrived<'a>,
+    arrived: &mut ArrivedRequest<'a>,
     agent: Agent,
     config: &EdgeConfig,
     request: EdgeRequest<'a>,
     line: Result<Line<'a>, FieldError>,
     now: Micros,
-) -> Result<(), Refused> {
+) -> Result<(), RefusedRequest> {
     let ip = client_ip::client_ip(
         request.headers,
         request.peer,
@@ -192,18 +192,18 @@ fn read<'a>(
         config.chain_bytes_max,
     );
     // Without the client's address the request is charged to the peer.
-    let ip = ip.map_err(|error| Refused {
+    let ip = ip.map_err(|error| RefusedRequest {
         error,
         ip: request.peer,
     })?;
-    let refused = |error: FieldError| Refused {
+    let refused = |error: FieldError| RefusedRequest {
         error: error.into(),
         ip,
     };
     // An error in the request line is returned only now, together with the client's address.
     let line = line.map_err(refused)?;
     let query = line.query;
-    let place = Place::of(config, request.policy, line).map_err(refused)?;
+    let place = RequestLine::of(config, request.policy, line).map_err(refused)?;
     place.tell(ip, arrived);
     arrived.query = query;
     look_at(agent, config, request, arrived, now).map_err(refused)
@@ -214,13 +214,13 @@ fn look_at<'a>(
     agent: Agent,
     config: &EdgeConfig,
     request: EdgeRequest<'a>,
-    arrived: &mut Arrived<'a>,
+    arrived: &mut ArrivedRequest<'a>,
     now: Micros,
 ) -> Result<(), FieldError> {
     let headers = request.headers;
     let facts = &mut arrived.facts;
     arrived.reads_body = config.oauth_routes.reads_body(&facts.method, &facts.path);
-    let sent = Sent::of(headers, &config.api_key_header);
+    let sent = SentHeaders::of(headers, &config.api_key_header);
     if sent.authorization {
         arrived.authorization = Authorization::read(headers)?;
     }
@@ -270,13 +270,13 @@ fn differs_by_case(
 }
 
 /// Method, host and path of a request line, in one spelling.
-struct Place<'a> {
+struct RequestLine<'a> {
     method: Cow<'static, str>,
     host: Option<Host>,
     path: NormalPath<'a>,
 }
 
-impl<'a> Place<'a> {
+impl<'a> RequestLine<'a> {
     fn of(config: &EdgeConfig, policy: &PolicySet, line: Line<'a>) -> Result<Self, FieldError> {
         let method = method_of(line.method)?;
         let path = line.path.normal(config.encoded_slash)?;
@@ -311,7 +311,7 @@ impl<'a> Place<'a> {
     }
 
     /// Adds the client's address, and the method, host and path, to the facts.
-    fn tell(self, ip: IpAddr, arrived: &mut Arrived<'_>) {
+    fn tell(self, ip: IpAddr, arrived: &mut ArrivedRequest<'_>) {
         let facts = &mut arrived.facts;
         facts.ip = ip;
         facts.method = self.method;

@@ -93,7 +93,7 @@ enum Kind {
 
 /// The parts of a request in which it may name a client.
 #[derive(Clone, Copy)]
-pub(super) struct Named<'a> {
+pub(super) struct ClientSources<'a> {
     pub(super) path: &'a str,
     pub(super) query: Option<&'a [u8]>,
     pub(super) headers: &'a HeaderMap,
@@ -108,7 +108,7 @@ pub(super) struct Named<'a> {
 /// name and the limit count another.
 pub(super) fn client_id(
     routes: &OAuthRoutes,
-    request: Named<'_>,
+    request: ClientSources<'_>,
 ) -> Result<Option<Id>, ExtractError> {
     let Some(kind) = routes.kind(request.path) else {
         return Ok(None);
@@ -133,7 +133,7 @@ fn agree(first: Option<String>, second: Option<String>) -> Result<Option<String>
 
 /// Returns the client in the body. A body of another type than form or JSON, or without a type, is
 /// read as JSON if it looks like it and otherwise as a form, because some servers do so.
-fn in_body(request: Named<'_>) -> Result<Option<String>, ExtractError> {
+fn in_body(request: ClientSources<'_>) -> Result<Option<String>, ExtractError> {
     let Some(body) = request.body.filter(|body| !body.is_empty()) else {
         return Ok(None);
     };

@@ -6,7 +6,7 @@ use palisade_core::FieldError;
 /// Presence of the headers that are read from every request. One pass over the names that were sent
 /// costs less than a search for each, and most requests lack most of them.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Sent {
+pub(super) struct SentHeaders {
     pub(super) authorization: bool,
     pub(super) user_agent: bool,
     pub(super) api_key: bool,
@@ -14,7 +14,7 @@ pub(super) struct Sent {
     pub(super) ids: bool,
 }
 
-impl Sent {
+impl SentHeaders {
     pub(super) fn of(headers: &HeaderMap, api_key: &HeaderName) -> Self {
         let mut sent = Self::default();
         for name in headers.keys() {

@@ -16,7 +16,7 @@ use super::claims::{Payload, Unusable};
 pub use super::keys::{
     Algorithm, HMAC_BYTES_MIN, JwtKeys, KEY_FILE_BYTES_MAX, KEYS_MAX, KeyError, parse_algorithm,
 };
-use super::known::{Accepted, KnownTokens};
+use super::known::{AcceptedToken, KnownTokens};
 use super::signature;
 
 /// Longest token that is read, in bytes.
@@ -190,7 +190,7 @@ impl TokenVerifier {
     }
 
     /// Checks everything but the times, which depend on the instant.
-    fn accept(&self, token: &str) -> Result<Accepted, TokenRefusal> {
+    fn accept(&self, token: &str) -> Result<AcceptedToken, TokenRefusal> {
         let parts = Parts::split(token).ok_or(TokenRefusal::Malformed)?;
         self.verify_signature(token, &parts)?;
         let json = decoded(parts.payload)?;
@@ -201,7 +201,7 @@ impl TokenVerifier {
         };
         self.judge_origin(&payload)?;
         let claims = self.claims(&payload, parts.signed)?;
-        Ok(Accepted { claims, times })
+        Ok(AcceptedToken { claims, times })
     }
 
     fn verify_signature(&self, token: &str, parts: &Parts<'_>) -> Result<(), TokenRefusal> {

@@ -22,16 +22,16 @@ const GENERATION_MAX: usize = 16 * 1024;
 
 /// Claims and times of an accepted token.
 #[derive(Debug)]
-pub(super) struct Accepted {
+pub(super) struct AcceptedToken {
     pub(super) claims: Claims,
     pub(super) times: Times,
 }
 
 /// An accepted token: only its digest, its claims and its times are kept.
 #[derive(Debug)]
-struct Known {
+struct KnownToken {
     digest: [u8; 32],
-    accepted: Accepted,
+    accepted: AcceptedToken,
 }
 
 fn digest(token: &str) -> [u8; 32] {
@@ -49,12 +49,12 @@ pub(super) struct KnownTokens {
 
 #[derive(Default)]
 struct Generations {
-    young: HashMap<u64, Arc<Known>>,
-    old: HashMap<u64, Arc<Known>>,
+    young: HashMap<u64, Arc<KnownToken>>,
+    old: HashMap<u64, Arc<KnownToken>>,
 }
 
 impl Generations {
-    fn insert(&mut self, place: u64, known: Arc<Known>) {
+    fn insert(&mut self, place: u64, known: Arc<KnownToken>) {
         if self.young.len() >= GENERATION_MAX {
             self.old = std::mem::take(&mut self.young);
         }
@@ -64,7 +64,7 @@ impl Generations {
 
 impl KnownTokens {
     /// Calls `read` with the claims and times of a token, if the token was accepted before.
-    pub(super) fn get<T>(&self, token: &str, read: impl FnOnce(&Accepted) -> T) -> Option<T> {
+    pub(super) fn get<T>(&self, token: &str, read: impl FnOnce(&AcceptedToken) -> T) -> Option<T> {
         let place = self.places.hash_one(token);
         // The lock is released before the digest is computed: that takes longer than the lookup.
         let (found, is_young) = {
@@ -85,8 +85,8 @@ impl KnownTokens {
         Some(read)
     }
 
-    pub(super) fn insert(&self, token: &str, accepted: Accepted) {
-        let known = Arc::new(Known {
+    pub(super) fn insert(&self, token: &str, accepted: AcceptedToken) {
+        let known = Arc::new(KnownToken {
             digest: digest(token),
             accepted,
         });
@@ -113,7 +113,7 @@ mod tests {
 
     use super::*;
 
-    fn accepted() -> Accepted {
+    fn accepted() -> AcceptedToken {
         let claims = Claims {
             user: None,
             org: None,
@@ -122,7 +122,7 @@ mod tests {
             roles: Vec::new(),
         };
         let times = Times::default();
-        Accepted { claims, times }
+        AcceptedToken { claims, times }
     }
 
     fn knows(known: &KnownTokens, token: &str) -> bool {
@@ -146,7 +146,7 @@ mod tests {
     #[test]
     fn i_jwt_a_token_in_the_place_of_a_good_one_is_not_taken_for_it() {
         let known = KnownTokens::default();
-        let good = Arc::new(Known {
+        let good = Arc::new(KnownToken {
             digest: digest("good"),
             accepted: accepted(),
         });

@@ -54,7 +54,7 @@ use palisade_core::{FieldError, Id, Micros, PolicySet, RequestFacts};
 
 use authorization::Authorization;
 use bot::{BotPatterns, MissingUserAgent};
-use client_id::{Named, OAuthRoutes};
+use client_id::{ClientSources, OAuthRoutes};
 use client_ip::{CHAIN_BYTES_MAX, ChainHeader, TrustedProxies};
 use forward_auth::OriginalHeaders;
 use identity::{Identity, IdentityHeaders};
@@ -64,7 +64,7 @@ use path::{EncodedSlash, PathCase};
 pub use api_key::hash_api_key;
 #[cfg(feature = "tower")]
 pub(crate) use arrive::{Agent, arrive_at};
-pub use arrive::{Arrived, Refused, arrive, arrive_forward_auth};
+pub use arrive::{ArrivedRequest, RefusedRequest, arrive, arrive_forward_auth};
 pub use error::ExtractError;
 
 /// Longest method, in bytes.
@@ -179,7 +179,7 @@ pub enum TokenStatus {
 
 /// Facts of a request, and values that the surface needs to answer it.
 #[derive(Clone, Debug)]
-pub struct Extracted {
+pub struct ExtractedRequest {
     /// The facts; `bot` is set here (I-BOT).
     pub facts: RequestFacts,
     /// The result of checking the bearer token.
@@ -191,7 +191,7 @@ pub struct Extracted {
 }
 
 /// Returns the facts of a request that reached an enforcing surface itself, and that is forwarded
-/// with [`Extracted::forward_path`].
+/// with [`ExtractedRequest::forward_path`].
 ///
 /// # Errors
 /// A field that is malformed, or a forwarding chain that cannot be read (I-XFF).
@@ -199,7 +199,7 @@ pub fn extract(
     config: &EdgeConfig,
     request: EdgeRequest<'_>,
     now: Micros,
-) -> Result<Extracted, ExtractError> {
+) -> Result<ExtractedRequest, ExtractError> {
     let arrived = arrive(config, request, now).map_err(|refused| refused.error)?;
     identify(config, request, arrived, now)
 }
@@ -213,7 +213,7 @@ pub fn extract_forward_auth(
     config: &EdgeConfig,
     request: EdgeRequest<'_>,
     now: Micros,
-) -> Result<Extracted, ExtractError> {
+) -> Result<ExtractedRequest, ExtractError> {
     let arrived = arrive_forward_auth(config, request, now).map_err(|refused| refused.error)?;
     identify(config, request, arrived, now)
 }
@@ -225,11 +225,11 @@ pub fn extract_forward_auth(
 pub fn identify(
     config: &EdgeConfig,
     request: EdgeRequest<'_>,
-    mut arrived: Arrived<'_>,
+    mut arrived: ArrivedRequest<'_>,
     now: Micros,
-) -> Result<Extracted, ExtractError> {
+) -> Result<ExtractedRequest, ExtractError> {
     let (token, roles) = complete(config, request, &mut arrived, now)?;
-    Ok(Extracted {
+    Ok(ExtractedRequest {
         facts: arrived.facts,
         token,
         roles,
@@ -241,12 +241,12 @@ pub fn identify(
 pub(crate) fn complete(
     config: &EdgeConfig,
     request: EdgeRequest<'_>,
-    arrived: &mut Arrived<'_>,
+    arrived: &mut ArrivedRequest<'_>,
     now: Micros,
 ) -> Result<(TokenStatus, Vec<Id>), ExtractError> {
     let (token, roles) = authenticate(config, request, arrived, now)?;
     let facts = &mut arrived.facts;
-    let named = Named {
+    let named = ClientSources {
         path: &facts.path,
         query: arrived.query,
         headers: request.headers,
@@ -264,7 +264,7 @@ pub(crate) fn complete(
 fn authenticate(
     config: &EdgeConfig,
     request: EdgeRequest<'_>,
-    arrived: &mut Arrived<'_>,
+    arrived: &mut ArrivedRequest<'_>,
     now: Micros,
 ) -> Result<(TokenStatus, Vec<Id>), FieldError> {
     if config.jwt.is_none() && config.identity_headers.is_none() {

@@ -16,8 +16,8 @@ use super::surges::Surges;
 use super::who::Who;
 use super::{Audit, DenialLog, Lookout, Metrics};
 use crate::engine::{
-    Administered, CandidateSeen, InstanceFailure, KeyedAnswer, ModeChange, Observer, OverageSeen,
-    ReachedThreshold, Seen, TenantSeen,
+    CandidateSeen, DecisionEvent, InstanceFailure, KeyedAnswer, ModeChange, Observer,
+    OperatorChange, OverageSeen, ReachedThreshold, TenantSeen,
 };
 
 /// Metrics, log, audit and lookout of one process.
@@ -85,7 +85,7 @@ impl Fanout {
 }
 
 impl Observer for Fanout {
-    fn decided(&self, seen: &Seen<'_>) {
+    fn decided(&self, seen: &DecisionEvent<'_>) {
         self.metrics.decided(seen);
         self.log.span(seen);
         if let Some(lookout) = &self.lookout {
@@ -187,7 +187,7 @@ impl Observer for Fanout {
         self.each().for_each(|one| one.tenant_policy(seen, now));
     }
 
-    fn administered(&self, done: &Administered<'_>) {
+    fn administered(&self, done: &OperatorChange<'_>) {
         self.each().for_each(|one| one.administered(done));
     }
 

@@ -17,7 +17,7 @@ use palisade_store::{StoreError, StoreRisks};
 use super::audit::record::code_of;
 use super::classes::{KnownClasses, flow_name};
 use super::who::{Who, log_digest};
-use crate::engine::{ModeChange, Observer, Seen, Subject, TenantSeen};
+use crate::engine::{DecisionEvent, ModeChange, Observer, Subject, TenantSeen};
 
 /// Writes denials to `tracing`, target `palisade::denied`.
 #[derive(Debug)]
@@ -65,7 +65,7 @@ impl DenialLog {
     }
 
     /// True if this decision gets a line. Shed load gets one a second at most.
-    pub(super) fn concerns(&self, seen: &Seen<'_>) -> bool {
+    pub(super) fn concerns(&self, seen: &DecisionEvent<'_>) -> bool {
         let decision = seen.decision;
         if decision.is_allowed()
             || !tracing::enabled!(target: "palisade::denied", tracing::Level::INFO)
@@ -86,7 +86,7 @@ impl DenialLog {
     }
 
     /// Writes the line of a denial.
-    pub(super) fn record(&self, seen: &Seen<'_>, who: &Who) {
+    pub(super) fn record(&self, seen: &DecisionEvent<'_>, who: &Who) {
         let decision = seen.decision;
         let (class, ip, correlation_id) = match seen.subject {
             Subject::Request(facts) => (
@@ -221,7 +221,7 @@ const fn line_of(event: Event, policy: Policy) -> Option<Line> {
 }
 
 impl Observer for DenialLog {
-    fn decided(&self, seen: &Seen<'_>) {
+    fn decided(&self, seen: &DecisionEvent<'_>) {
         if self.concerns(seen) {
             self.record(seen, &Who::of(&self.keyring, seen.subject));
         }

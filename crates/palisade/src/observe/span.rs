@@ -7,14 +7,14 @@ use palisade_core::rule::Rule;
 
 use super::classes::flow_name;
 use super::log::DenialLog;
-use crate::engine::{Seen, Subject};
+use crate::engine::{DecisionEvent, Subject};
 
 /// Target of the spans. A subscriber that does not ask for it pays nothing.
 pub const SPAN_TARGET: &str = "palisade::trace";
 
 impl DenialLog {
     /// Opens and closes the span of a decision, below the request's.
-    pub(super) fn span(&self, seen: &Seen<'_>) {
+    pub(super) fn span(&self, seen: &DecisionEvent<'_>) {
         if !tracing::enabled!(target: SPAN_TARGET, tracing::Level::INFO) {
             return;
         }

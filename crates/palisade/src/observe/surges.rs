@@ -6,7 +6,7 @@ use palisade_core::guard::surge::FailureRate;
 use palisade_core::record::Flow;
 use parking_lot::Mutex;
 
-use crate::engine::{Seen, Subject};
+use crate::engine::{DecisionEvent, Subject};
 
 /// Failures of logins and one-time codes on this node.
 #[derive(Debug, Default)]
@@ -18,7 +18,7 @@ pub(super) struct Surges {
 impl Surges {
     /// Counts a decision. Returns the flow and its failures of the last minute, if this decision
     /// makes them a surge.
-    pub(super) fn saw(&self, seen: &Seen<'_>) -> Option<(Flow, u32)> {
+    pub(super) fn saw(&self, seen: &DecisionEvent<'_>) -> Option<(Flow, u32)> {
         let (flow, attempt) = outcome(seen)?;
         let rate = match flow {
             Flow::Otp => &self.otp,
@@ -32,7 +32,7 @@ impl Surges {
 
 /// Returns flow and outcome of a success or failure that the application reports for the first
 /// time.
-pub(super) fn outcome(seen: &Seen<'_>) -> Option<(Flow, Attempt)> {
+pub(super) fn outcome(seen: &DecisionEvent<'_>) -> Option<(Flow, Attempt)> {
     let Subject::Guard(op, _) = seen.subject else {
         return None;
     };
@@ -47,7 +47,7 @@ mod tests {
     use palisade_core::guard::policy::GuardMode;
     use palisade_core::time::{MINUTE, SECOND};
 
-    use super::super::tests::{Watched, id, parts};
+    use super::super::tests::{WatchedEngine, id, parts};
 
     /// Returns a guess from a device, network and account of its own.
     fn guess(n: u32) -> GuardFacts {
@@ -61,7 +61,7 @@ mod tests {
 
     #[tokio::test]
     async fn g_surge_a_spray_over_a_thousand_networks_is_in_audit_and_metrics_within_a_minute() {
-        let watched = Watched::new(parts());
+        let watched = WatchedEngine::new(parts());
         for n in 0..1000 {
             let facts = guess(n);
             for op in [GuardOp::LoginCheck, GuardOp::LoginFailure] {
@@ -93,7 +93,7 @@ mod tests {
     async fn shadow_is_shown_in_audit_and_metrics() {
         let mut parts = parts();
         parts.settings.guard.login.mode = GuardMode::Shadow;
-        let watched = Watched::new(parts);
+        let watched = WatchedEngine::new(parts);
         for _ in 0..2 {
             watched.clock.advance(SECOND);
             let answer = watched.engine.guard(GuardOp::LoginFailure, &guess(1)).await;

@@ -56,7 +56,7 @@ impl MemorySink {
 }
 
 /// An engine with everything that observes it.
-pub(super) struct Watched {
+pub(super) struct WatchedEngine {
     pub(super) engine: Engine,
     pub(super) clock: Arc<VirtualClock>,
     pub(super) metrics: Arc<Metrics>,
@@ -65,7 +65,7 @@ pub(super) struct Watched {
     pub(super) lookout: Arc<Lookout>,
 }
 
-impl Watched {
+impl WatchedEngine {
     pub(super) fn new(parts: PolicyParts) -> Self {
         let start = Micros::parse_rfc3339("2026-01-01T00:00:00Z").unwrap();
         let clock = Arc::new(VirtualClock::at(start));
@@ -211,9 +211,9 @@ pub(super) fn assert_no_canary(what: &str, text: &str) {
 }
 
 #[derive(Clone, Default)]
-struct Captured(Arc<Mutex<Vec<u8>>>);
+struct CapturedLog(Arc<Mutex<Vec<u8>>>);
 
-impl io::Write for Captured {
+impl io::Write for CapturedLog {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0.lock().extend_from_slice(bytes);
         Ok(bytes.len())
@@ -224,7 +224,7 @@ impl io::Write for Captured {
     }
 }
 
-fn capture(captured: &Captured) -> tracing::subscriber::DefaultGuard {
+fn capture(captured: &CapturedLog) -> tracing::subscriber::DefaultGuard {
     let captured = captured.clone();
     let subscriber = tracing_subscriber::fmt()
         .json()
@@ -235,9 +235,9 @@ fn capture(captured: &Captured) -> tracing::subscriber::DefaultGuard {
 
 #[tokio::test]
 async fn no_identifier_leaves_in_metrics_audit_or_log() {
-    let captured = Captured::default();
+    let captured = CapturedLog::default();
     let _guard = capture(&captured);
-    let watched = Watched::new(parts());
+    let watched = WatchedEngine::new(parts());
     for path in ["/auth", "/account", "/oauth", "/tenant", "/nowhere"] {
         watched.check_n(&canary(path), 4).await;
     }
@@ -255,12 +255,15 @@ async fn no_identifier_leaves_in_metrics_audit_or_log() {
         palisade_core::Rule::F_CLOSED,
         watched.clock_now(),
     );
-    watched.engine.observer().decided(&crate::engine::Seen {
-        subject: crate::engine::Subject::Guard(GuardOp::LoginCheck, &guard),
-        decision: &decision,
-        bypassed: None,
-        guard: None,
-    });
+    watched
+        .engine
+        .observer()
+        .decided(&crate::engine::DecisionEvent {
+            subject: crate::engine::Subject::Guard(GuardOp::LoginCheck, &guard),
+            decision: &decision,
+            bypassed: None,
+            guard: None,
+        });
 
     let events = watched.events();
     assert!(events.len() >= 12, "{events:?}");
@@ -273,9 +276,9 @@ async fn no_identifier_leaves_in_metrics_audit_or_log() {
 
 #[tokio::test]
 async fn a_denial_has_one_structured_line() {
-    let captured = Captured::default();
+    let captured = CapturedLog::default();
     let _guard = capture(&captured);
-    let watched = Watched::new(parts());
+    let watched = WatchedEngine::new(parts());
     watched.check_n(&canary("/tenant"), 3).await;
     let log = String::from_utf8(captured.0.lock().clone()).unwrap();
     let lines: Vec<Value> = log
@@ -297,7 +300,7 @@ async fn a_denial_has_one_structured_line() {
 
 #[tokio::test]
 async fn the_log_may_be_sampled_and_the_audit_never_is() {
-    let captured = Captured::default();
+    let captured = CapturedLog::default();
     let _guard = capture(&captured);
     let keyring = Arc::new(Keyring::new(SECRET, None).unwrap());
     let log = DenialLog::new(keyring, NonZeroU32::new(4).unwrap());
@@ -309,7 +312,7 @@ async fn the_log_may_be_sampled_and_the_audit_never_is() {
         palisade_core::decision::ErrorCode::RateLimitExceeded,
     );
     for _ in 0..8 {
-        log.decided(&crate::engine::Seen {
+        log.decided(&crate::engine::DecisionEvent {
             subject: crate::engine::Subject::Request(&facts),
             decision: &decision,
             bypassed: None,
@@ -319,7 +322,7 @@ async fn the_log_may_be_sampled_and_the_audit_never_is() {
     let text = String::from_utf8(captured.0.lock().clone()).unwrap();
     assert_eq!(text.lines().count(), 2, "{text}");
 
-    let watched = Watched::new(parts());
+    let watched = WatchedEngine::new(parts());
     watched.check_n(&facts, 10).await;
     let events = watched.events();
     let exceeded = events
@@ -331,7 +334,7 @@ async fn the_log_may_be_sampled_and_the_audit_never_is() {
     assert_eq!(count, 8);
 }
 
-impl Watched {
+impl WatchedEngine {
     pub(super) fn clock_now(&self) -> Micros {
         palisade_core::Clock::now(&*self.clock)
     }
@@ -342,7 +345,7 @@ async fn b_warn_a_reached_share_is_audited_and_counted_by_digest() {
     let mut parts = parts();
     parts.limits[4].warn_at = vec![500];
     assert_eq!(parts.limits[4].name, "org-tenant");
-    let watched = Watched::new(parts);
+    let watched = WatchedEngine::new(parts);
     let mut facts = RequestFacts::new("203.0.113.77".parse().unwrap(), "GET", "/tenant");
     facts.org = id("canary-org");
     watched.check_n(&facts, 2).await;

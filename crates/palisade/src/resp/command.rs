@@ -68,7 +68,7 @@ pub enum List<'a> {
 
 /// A command that was not understood. The connection stays open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
+pub enum CommandError {
     /// The command does not exist.
     #[error("ERR unknown command; `COMMAND` lists what there is")]
     Unknown,
@@ -112,13 +112,13 @@ impl<'a> Command<'a> {
     /// Parses `args`, whose first is the name of the command.
     ///
     /// # Errors
-    /// [`Refused`]; its message contains no argument of the client.
-    pub fn of(args: &[&'a [u8]]) -> Result<Self, Refused> {
-        let (name, rest) = args.split_first().ok_or(Refused::Unknown)?;
+    /// [`CommandError`]; its message contains no argument of the client.
+    pub fn of(args: &[&'a [u8]]) -> Result<Self, CommandError> {
+        let (name, rest) = args.split_first().ok_or(CommandError::Unknown)?;
         let is_named = |(known, _): &&(&str, i64)| name.eq_ignore_ascii_case(known.as_bytes());
         let known = commands().iter().find(is_named);
-        let (name, _) = *known.ok_or(Refused::Unknown)?;
-        let wrong = Refused::Arguments(name);
+        let (name, _) = *known.ok_or(CommandError::Unknown)?;
+        let wrong = CommandError::Arguments(name);
         match (name, rest) {
             ("cl.throttle" | "throttle", _) => {
                 Throttle::read(name, rest, Take::Consume).map(Self::Throttle)
@@ -133,7 +133,7 @@ impl<'a> Command<'a> {
             ("hello", _) => Hello::read(rest).map(Self::Hello),
             ("auth", [token] | [_, token]) => Ok(Self::Auth(token)),
             ("select", [number]) if *number == b"0" => Ok(Self::Select),
-            ("select", [_]) => Err(Refused::Database),
+            ("select", [_]) => Err(CommandError::Database),
             ("client", [part, more @ ..]) => Client::read(part, more).map(Self::Client),
             ("command", _) => List::read(rest).map(Self::List),
             ("info", _) => Ok(Self::Info),
@@ -144,7 +144,7 @@ impl<'a> Command<'a> {
 }
 
 impl<'a> Hello<'a> {
-    fn read(args: &[&'a [u8]]) -> Result<Self, Refused> {
+    fn read(args: &[&'a [u8]]) -> Result<Self, CommandError> {
         let Some((version, mut options)) = args.split_first() else {
             return Ok(Self::default());
         };
@@ -160,27 +160,27 @@ impl<'a> Hello<'a> {
                     rest
                 }
                 [word, _, rest @ ..] if word.eq_ignore_ascii_case(b"setname") => rest,
-                _ => return Err(Refused::Arguments("hello")),
+                _ => return Err(CommandError::Arguments("hello")),
             };
         }
     }
 }
 
 impl Client {
-    fn read(part: &[u8], args: &[&[u8]]) -> Result<Self, Refused> {
+    fn read(part: &[u8], args: &[&[u8]]) -> Result<Self, CommandError> {
         let is = |word: &str| part.eq_ignore_ascii_case(word.as_bytes());
         match args.len() {
             2 if is("setinfo") => Ok(Self::Heard),
             1 if is("setname") => Ok(Self::Heard),
             0 if is("getname") => Ok(Self::Name),
             0 if is("id") => Ok(Self::Id),
-            _ => Err(Refused::Subcommand("client")),
+            _ => Err(CommandError::Subcommand("client")),
         }
     }
 }
 
 impl<'a> List<'a> {
-    fn read(args: &[&'a [u8]]) -> Result<Self, Refused> {
+    fn read(args: &[&'a [u8]]) -> Result<Self, CommandError> {
         let Some((part, names)) = args.split_first() else {
             return Ok(Self::Info(None));
         };
@@ -189,7 +189,7 @@ impl<'a> List<'a> {
             [] if is("count") => Ok(Self::Count),
             _ if is("docs") => Ok(Self::Docs),
             [name] if is("info") => Ok(Self::Info(Some(name))),
-            _ => Err(Refused::Subcommand("command")),
+            _ => Err(CommandError::Subcommand("command")),
         }
     }
 }
@@ -198,7 +198,7 @@ impl<'a> List<'a> {
 mod tests {
     use super::*;
 
-    fn of(line: &str) -> Result<Command<'_>, Refused> {
+    fn of(line: &str) -> Result<Command<'_>, CommandError> {
         let args: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
         Command::of(&args)
     }
@@ -209,13 +209,13 @@ mod tests {
             for name in [name.to_uppercase(), name.to_lowercase()] {
                 assert_ne!(
                     Command::of(&[name.as_bytes()]),
-                    Err(Refused::Unknown),
+                    Err(CommandError::Unknown),
                     "{name}"
                 );
             }
         }
-        assert_eq!(of("GET x"), Err(Refused::Unknown));
-        assert_eq!(Command::of(&[]), Err(Refused::Unknown));
+        assert_eq!(of("GET x"), Err(CommandError::Unknown));
+        assert_eq!(Command::of(&[]), Err(CommandError::Unknown));
     }
 
     #[test]
@@ -232,7 +232,7 @@ mod tests {
         ] {
             let refused = of(line).unwrap_err();
             assert!(
-                matches!(refused, Refused::Field(name, _) if name == field),
+                matches!(refused, CommandError::Field(name, _) if name == field),
                 "{line}"
             );
             assert!(refused.to_string().starts_with("ERR `"), "{line}");
@@ -240,8 +240,11 @@ mod tests {
         let long = "k".repeat(1025);
         let refused = of(&format!("THROTTLE {long} 15 30 60")).unwrap_err();
         assert!(!refused.to_string().contains("kk"));
-        assert!(matches!(refused, Refused::Field("key", _)));
-        assert_eq!(of("THROTTLE k 15 30"), Err(Refused::Arguments("throttle")));
+        assert!(matches!(refused, CommandError::Field("key", _)));
+        assert_eq!(
+            of("THROTTLE k 15 30"),
+            Err(CommandError::Arguments("throttle"))
+        );
     }
 
     #[test]
@@ -254,6 +257,6 @@ mod tests {
         assert_eq!(hello("HELLO 3"), (Some(&b"3"[..]), None));
         let all = hello("hello 2 auth default secret setname me");
         assert_eq!(all, (Some(&b"2"[..]), Some(&b"secret"[..])));
-        assert_eq!(of("HELLO 3 AUTH x"), Err(Refused::Arguments("hello")));
+        assert_eq!(of("HELLO 3 AUTH x"), Err(CommandError::Arguments("hello")));
     }
 }

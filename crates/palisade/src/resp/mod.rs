@@ -16,7 +16,7 @@
 //! replies.integers(&[0, 16, 15, -1, 2]);
 //! assert_eq!(replies.bytes(), b"*5\r\n:0\r\n:16\r\n:15\r\n:-1\r\n:2\r\n");
 //! # assert_eq!(replies.version, Version::Two);
-//! # Ok::<(), palisade::resp::Malformed>(())
+//! # Ok::<(), palisade::resp::ProtocolError>(())
 //! ```
 
 mod command;
@@ -24,7 +24,9 @@ mod reply;
 mod request;
 mod throttle;
 
-pub use command::{Client, Command, Hello, List, Refused, commands};
+pub use command::{Client, Command, CommandError, Hello, List, commands};
 pub use reply::{Replies, Version};
-pub use request::{ARGS_MAX, Args, BULK_BYTES_MAX, Malformed, REQUEST_BYTES_MAX, Request, read};
+pub use request::{
+    ARGS_MAX, Args, BULK_BYTES_MAX, ProtocolError, REQUEST_BYTES_MAX, Request, read,
+};
 pub use throttle::{KEY_BYTES_MAX, Throttle};

@@ -29,7 +29,7 @@ pub struct Request<'a> {
 
 /// Input after which nothing can be read. The connection must be closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Malformed {
+pub enum ProtocolError {
     /// An array whose length is no number, or too large.
     #[error("Protocol error: invalid multibulk length")]
     ArrayLength,
@@ -56,28 +56,28 @@ pub enum Malformed {
 /// Returns the request that `input` begins with; `None` if it is not complete yet.
 ///
 /// # Errors
-/// [`Malformed`] if no further bytes can make `input` a request.
-pub fn read(input: &[u8]) -> Result<Option<Request<'_>>, Malformed> {
+/// [`ProtocolError`] if no further bytes can make `input` a request.
+pub fn read(input: &[u8]) -> Result<Option<Request<'_>>, ProtocolError> {
     let request = match input.first() {
         None => return Ok(None),
         Some(b'*') => read_array(input)?,
         Some(_) => read_inline(input)?,
     };
     match request {
-        None if input.len() >= REQUEST_BYTES_MAX => Err(Malformed::TooBig),
-        Some(request) if request.bytes > REQUEST_BYTES_MAX => Err(Malformed::TooBig),
+        None if input.len() >= REQUEST_BYTES_MAX => Err(ProtocolError::TooBig),
+        Some(request) if request.bytes > REQUEST_BYTES_MAX => Err(ProtocolError::TooBig),
         request => Ok(request),
     }
 }
 
-fn read_array(input: &[u8]) -> Result<Option<Request<'_>>, Malformed> {
-    let Some((count, mut at)) = read_length(input, Malformed::ArrayLength)? else {
+fn read_array(input: &[u8]) -> Result<Option<Request<'_>>, ProtocolError> {
+    let Some((count, mut at)) = read_length(input, ProtocolError::ArrayLength)? else {
         return Ok(None);
     };
     // A null array and an empty one ask for nothing.
-    let count = usize::try_from(count.max(0)).map_err(|_| Malformed::ArrayLength)?;
+    let count = usize::try_from(count.max(0)).map_err(|_| ProtocolError::ArrayLength)?;
     if count > ARGS_MAX {
-        return Err(Malformed::ArrayLength);
+        return Err(ProtocolError::ArrayLength);
     }
     let mut args = Args::new();
     for _ in 0..count {
@@ -90,30 +90,30 @@ fn read_array(input: &[u8]) -> Result<Option<Request<'_>>, Malformed> {
     Ok(Some(Request { args, bytes: at }))
 }
 
-fn read_bulk(input: &[u8]) -> Result<Option<(&[u8], usize)>, Malformed> {
+fn read_bulk(input: &[u8]) -> Result<Option<(&[u8], usize)>, ProtocolError> {
     match input.first() {
         None => return Ok(None),
         Some(b'$') => {}
-        Some(_) => return Err(Malformed::NoBulk),
+        Some(_) => return Err(ProtocolError::NoBulk),
     }
-    let Some((length, at)) = read_length(input, Malformed::BulkLength)? else {
+    let Some((length, at)) = read_length(input, ProtocolError::BulkLength)? else {
         return Ok(None);
     };
-    let length = usize::try_from(length).map_err(|_| Malformed::BulkLength)?;
+    let length = usize::try_from(length).map_err(|_| ProtocolError::BulkLength)?;
     if length > BULK_BYTES_MAX {
-        return Err(Malformed::BulkLength);
+        return Err(ProtocolError::BulkLength);
     }
     let end = at + length;
     match input.get(end..end + 2) {
         Some(b"\r\n") => Ok(Some((&input[at..end], end + 2))),
-        Some(_) => Err(Malformed::BulkLength),
+        Some(_) => Err(ProtocolError::BulkLength),
         None => Ok(None),
     }
 }
 
 /// Returns the number after the first byte of a line, and the length of that line. Read digit by
 /// digit, for speed: a request has a length for each of its arguments.
-fn read_length(input: &[u8], wrong: Malformed) -> Result<Option<(i64, usize)>, Malformed> {
+fn read_length(input: &[u8], wrong: ProtocolError) -> Result<Option<(i64, usize)>, ProtocolError> {
     let is_negative = input.get(1) == Some(&b'-');
     let first = 1 + usize::from(is_negative);
     let mut number: i64 = 0;
@@ -136,17 +136,17 @@ fn read_length(input: &[u8], wrong: Malformed) -> Result<Option<(i64, usize)>, M
     Err(wrong)
 }
 
-fn read_inline(input: &[u8]) -> Result<Option<Request<'_>>, Malformed> {
+fn read_inline(input: &[u8]) -> Result<Option<Request<'_>>, ProtocolError> {
     let window = &input[..input.len().min(INLINE_BYTES_MAX)];
     let Some(end) = window.iter().position(|byte| *byte == b'\n') else {
         return match window.len() < INLINE_BYTES_MAX {
             true => Ok(None),
-            false => Err(Malformed::Inline),
+            false => Err(ProtocolError::Inline),
         };
     };
     let line = &input[..end];
     if is_http(line) {
-        return Err(Malformed::Http);
+        return Err(ProtocolError::Http);
     }
     let args = words(line.strip_suffix(b"\r").unwrap_or(line))?;
     Ok(Some(Request {
@@ -169,7 +169,7 @@ fn is_http(line: &[u8]) -> bool {
 
 /// Splits a line into words at white space; a word that begins with a quotation mark ends with the
 /// next one of its kind. (Escapes within are not supported: clients that need them send arrays.)
-fn words(line: &[u8]) -> Result<Args<'_>, Malformed> {
+fn words(line: &[u8]) -> Result<Args<'_>, ProtocolError> {
     let mut args = Args::new();
     let mut rest = line.trim_ascii_start();
     while let Some(first) = rest.first() {
@@ -180,19 +180,19 @@ fn words(line: &[u8]) -> Result<Args<'_>, Malformed> {
                 rest.split_at(end.unwrap_or(rest.len()))
             }
         };
-        args.try_push(word).map_err(|_| Malformed::Inline)?;
+        args.try_push(word).map_err(|_| ProtocolError::Inline)?;
         rest = after.trim_ascii_start();
     }
     Ok(args)
 }
 
-fn quoted(mark: u8, rest: &[u8]) -> Result<(&[u8], &[u8]), Malformed> {
+fn quoted(mark: u8, rest: &[u8]) -> Result<(&[u8], &[u8]), ProtocolError> {
     let end = rest.iter().position(|byte| *byte == mark);
-    let (word, after) = rest.split_at(end.ok_or(Malformed::Quotes)?);
+    let (word, after) = rest.split_at(end.ok_or(ProtocolError::Quotes)?);
     match after.get(1) {
         None => Ok((word, &[])),
         Some(next) if next.is_ascii_whitespace() => Ok((word, &after[1..])),
-        Some(_) => Err(Malformed::Quotes),
+        Some(_) => Err(ProtocolError::Quotes),
     }
 }
 
@@ -226,13 +226,13 @@ mod tests {
             [&b"ECHO"[..], b"a b", b"c d"]
         );
         assert_eq!(args(b"\r\n"), [b""; 0]);
-        assert_eq!(read(b"ECHO \"a\r\n"), Err(Malformed::Quotes));
-        assert_eq!(read(b"ECHO \"a\"b\r\n"), Err(Malformed::Quotes));
+        assert_eq!(read(b"ECHO \"a\r\n"), Err(ProtocolError::Quotes));
+        assert_eq!(read(b"ECHO \"a\"b\r\n"), Err(ProtocolError::Quotes));
         assert_eq!(
             read(&[b"x "[..].repeat(33), b"\n".to_vec()].concat()),
-            Err(Malformed::Inline)
+            Err(ProtocolError::Inline)
         );
-        assert_eq!(read(&[b'x'; INLINE_BYTES_MAX]), Err(Malformed::Inline));
+        assert_eq!(read(&[b'x'; INLINE_BYTES_MAX]), Err(ProtocolError::Inline));
     }
 
     #[test]
@@ -246,7 +246,7 @@ mod tests {
             "Host: localhost:6379\r\n",
             " hOsT:localhost\r\n",
         ] {
-            assert_eq!(read(line.as_bytes()), Err(Malformed::Http), "{line}");
+            assert_eq!(read(line.as_bytes()), Err(ProtocolError::Http), "{line}");
         }
         for line in [
             "GET x\r\n",
@@ -262,17 +262,20 @@ mod tests {
 
     #[test]
     fn a_length_is_refused_before_anything_is_awaited_for_it() {
-        assert_eq!(read(b"*33\r\n"), Err(Malformed::ArrayLength));
-        assert_eq!(read(b"*a\r\n"), Err(Malformed::ArrayLength));
-        assert_eq!(read(b"*1\n"), Err(Malformed::ArrayLength));
-        assert_eq!(read(b"*11111111111111111111"), Err(Malformed::ArrayLength));
-        assert_eq!(read(b"*1\r\n$16385\r\n"), Err(Malformed::BulkLength));
-        assert_eq!(read(b"*1\r\n$-1\r\n"), Err(Malformed::BulkLength));
-        assert_eq!(read(b"*1\r\n:5\r\n"), Err(Malformed::NoBulk));
-        assert_eq!(read(b"*1\r\n$1\r\nabc"), Err(Malformed::BulkLength));
+        assert_eq!(read(b"*33\r\n"), Err(ProtocolError::ArrayLength));
+        assert_eq!(read(b"*a\r\n"), Err(ProtocolError::ArrayLength));
+        assert_eq!(read(b"*1\n"), Err(ProtocolError::ArrayLength));
+        assert_eq!(
+            read(b"*11111111111111111111"),
+            Err(ProtocolError::ArrayLength)
+        );
+        assert_eq!(read(b"*1\r\n$16385\r\n"), Err(ProtocolError::BulkLength));
+        assert_eq!(read(b"*1\r\n$-1\r\n"), Err(ProtocolError::BulkLength));
+        assert_eq!(read(b"*1\r\n:5\r\n"), Err(ProtocolError::NoBulk));
+        assert_eq!(read(b"*1\r\n$1\r\nabc"), Err(ProtocolError::BulkLength));
         let long = array(&vec![vec![b'x'; BULK_BYTES_MAX]; 5]);
-        assert_eq!(read(&long), Err(Malformed::TooBig));
-        assert_eq!(read(&long[..long.len() - 1]), Err(Malformed::TooBig));
+        assert_eq!(read(&long), Err(ProtocolError::TooBig));
+        assert_eq!(read(&long[..long.len() - 1]), Err(ProtocolError::TooBig));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use palisade_core::limit::{Algorithm, BucketSpec, Window};
 use palisade_core::time::{Micros, SECOND};
 use palisade_store::Take;
 
-use super::command::Refused;
+use super::command::CommandError;
 use crate::engine::{Keyed, KeyedAnswer};
 
 /// Longest key, in bytes.
@@ -29,13 +29,13 @@ impl<'a> Throttle<'a> {
     ///
     /// # Errors
     /// A wrong number of arguments, or a field that is not valid.
-    pub fn read(name: &'static str, args: &[&'a [u8]], take: Take) -> Result<Self, Refused> {
+    pub fn read(name: &'static str, args: &[&'a [u8]], take: Take) -> Result<Self, CommandError> {
         let (key, max_burst, count, period, quantity) = match *args {
             [key, max_burst, count, period] => (key, max_burst, count, period, None),
             [key, max_burst, count, period, quantity] => {
                 (key, max_burst, count, period, Some(quantity))
             }
-            _ => return Err(Refused::Arguments(name)),
+            _ => return Err(CommandError::Arguments(name)),
         };
         let key = checked_key(key)?;
         let quantity = quantity.map_or(Ok(1), |text| number(text, "quantity", 0))?;
@@ -101,31 +101,31 @@ impl<'a> Throttle<'a> {
 }
 
 /// Returns a key within the bounds that all commands share.
-pub(super) fn checked_key(key: &[u8]) -> Result<&[u8], Refused> {
+pub(super) fn checked_key(key: &[u8]) -> Result<&[u8], CommandError> {
     match key.len() {
         1..=KEY_BYTES_MAX => Ok(key),
-        _ => Err(Refused::Field("key", "must be 1 to 1024 bytes long")),
+        _ => Err(CommandError::Field("key", "must be 1 to 1024 bytes long")),
     }
 }
 
 /// Returns the specification of a bucket that admits `count` per `period` seconds, and at once one
 /// more than `max_burst`.
-fn figures(max_burst: &[u8], count: &[u8], period: &[u8]) -> Result<BucketSpec, Refused> {
+fn figures(max_burst: &[u8], count: &[u8], period: &[u8]) -> Result<BucketSpec, CommandError> {
     let max_burst = number(max_burst, "max_burst", 0)?;
     let count = number(count, "count", 1)?;
     let period = number(period, "period", 1)?;
     let burst = NonZeroU32::MIN.checked_add(max_burst);
-    let burst = burst.ok_or(Refused::Field("max_burst", "must be below 4294967295"))?;
+    let burst = burst.ok_or(CommandError::Field("max_burst", "must be below 4294967295"))?;
     let window = Window::Span(u64::from(period) * SECOND);
     let limit = NonZeroU32::new(count).unwrap_or(NonZeroU32::MIN);
     BucketSpec::new(Algorithm::TokenBucket, limit, window, Some(burst))
-        .map_err(|_| Refused::Field("period", "is too long for these figures"))
+        .map_err(|_| CommandError::Field("period", "is too long for these figures"))
 }
 
-fn number(text: &[u8], field: &'static str, least: u32) -> Result<u32, Refused> {
+fn number(text: &[u8], field: &'static str, least: u32) -> Result<u32, CommandError> {
     let refused = match least {
-        0 => Refused::Field(field, "must be an integer from 0 to 4294967295"),
-        _ => Refused::Field(field, "must be an integer from 1 to 4294967295"),
+        0 => CommandError::Field(field, "must be an integer from 0 to 4294967295"),
+        _ => CommandError::Field(field, "must be an integer from 1 to 4294967295"),
     };
     let digits = text.len() <= 10 && text.iter().all(u8::is_ascii_digit);
     let number = std::str::from_utf8(text).ok().filter(|_| digits);

@@ -12,7 +12,7 @@ use palisade_store::memory::MemoryStore;
 use zeroize::Zeroizing;
 
 use super::data_dir::{SECRET_VARIABLE, create_data_dir, starting_secret, without_line_end};
-use super::{Opening, OpeningError, Palisade, StoreConfig, StoreUrl};
+use super::{OpeningError, Palisade, PreparedStore, StoreConfig, StoreUrl};
 use crate::clock::SystemClock;
 use crate::engine::{Engine, EngineConfig, NoObserver, Observer, Tenants};
 
@@ -323,7 +323,7 @@ async fn open(
     config: &StoreConfig,
     clock: &Arc<dyn Clock>,
 ) -> Result<Arc<dyn Store>, OpeningError> {
-    Opening::of(config)?.open(clock).await
+    PreparedStore::of(config)?.open(clock).await
 }
 
 fn address_of(address: &str) -> Result<StoreUrl, BuildError> {

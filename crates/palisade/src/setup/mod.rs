@@ -14,6 +14,6 @@ pub use data_dir::{
 };
 #[cfg(feature = "postgres")]
 pub use opening::postgres_config;
-pub use opening::{Opening, OpeningError, StoreConfig};
+pub use opening::{OpeningError, PreparedStore, StoreConfig};
 pub use palisade::Palisade;
 pub use store_url::StoreUrl;

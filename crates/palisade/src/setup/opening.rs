@@ -95,7 +95,7 @@ pub enum OpeningError {
 
 /// A store that is ready to be opened: its address and certificates have been read, but nothing is
 /// connected or created yet.
-pub enum Opening {
+pub enum PreparedStore {
     /// A store in this process, gone when the process ends.
     Memory(MemoryConfig),
     /// A store in this process, kept in a directory.
@@ -108,7 +108,7 @@ pub enum Opening {
     Postgres(Box<PostgresConfig>),
 }
 
-impl Opening {
+impl PreparedStore {
     /// The store that `config` names. Needs a Tokio runtime.
     ///
     /// # Errors

@@ -23,7 +23,7 @@ const TRIES: usize = 10;
 
 /// Treatment of items that the store has already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Existing {
+pub enum ExistingItems {
     /// The store's item stays, because it is newer than the file.
     Keep,
     /// The file's item replaces that of the store.
@@ -32,7 +32,7 @@ pub enum Existing {
 
 /// The result of an import. Whatever it is, the same file may be imported again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Imported {
+pub struct ImportSummary {
     /// Items that were written.
     pub written: Counts,
     /// Items that the store had already, and kept.
@@ -45,14 +45,14 @@ pub struct Imported {
 
 /// A file that was read to its end: it is complete, and its digests fit the secrets.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Verified {
+pub struct VerifiedFile {
     /// Items in the file.
     pub counts: Counts,
     /// When it was written.
     pub taken_at: String,
 }
 
-impl Verified {
+impl VerifiedFile {
     /// Reads a file to its end.
     ///
     /// # Errors
@@ -96,7 +96,7 @@ fn head(from: &mut Reader<impl BufRead>, keyring: &Keyring) -> Result<String, St
     Ok(taken_at)
 }
 
-/// Imports the state in `from`, which [`Verified::read`] has found complete, into a store. Items
+/// Imports the state in `from`, which [`VerifiedFile::read`] has found complete, into a store. Items
 /// keep their expiry; those that have expired are left out. A quota's use is raised to that of the
 /// file and never lowered, so that a second import changes nothing.
 ///
@@ -107,8 +107,8 @@ pub async fn import(
     policy: &PolicySet,
     keyring: &Keyring,
     from: impl BufRead,
-    existing: Existing,
-) -> Result<Imported, StateError> {
+    existing: ExistingItems,
+) -> Result<ImportSummary, StateError> {
     let mut from = Reader::new(from);
     head(&mut from, keyring)?;
     let mut run = Run {
@@ -117,7 +117,7 @@ pub async fn import(
         existing,
         now: store.probe().await?,
         entries: BTreeSet::new(),
-        done: Imported::default(),
+        done: ImportSummary::default(),
     };
     let mut batch = Vec::with_capacity(BATCH);
     loop {
@@ -146,12 +146,12 @@ struct Run<'a> {
     /// The policy, with the keys of the store attached once a quota needs them. Entries come before
     /// quotas in a file.
     policy: Cow<'a, PolicySet>,
-    existing: Existing,
+    existing: ExistingItems,
     now: Micros,
     /// Entries that the store had before, by registry. An id of `None` marks a registry that has
     /// been read.
     entries: BTreeSet<(Registry, Option<String>)>,
-    done: Imported,
+    done: ImportSummary,
 }
 
 impl Run<'_> {
@@ -184,7 +184,7 @@ impl Run<'_> {
             // The store has a record: keep it, or replace exactly this revision of it.
             let loaded = self.store.load(&[write.key]).await?.records;
             let held = loaded.into_iter().next().flatten();
-            if held.is_some() && self.existing == Existing::Keep {
+            if held.is_some() && self.existing == ExistingItems::Keep {
                 self.done.kept.records += 1;
                 return Ok(());
             }
@@ -199,7 +199,7 @@ impl Run<'_> {
             self.done.expired.entries += 1;
             return Ok(());
         }
-        if self.existing == Existing::Keep && self.has_entry(registry, &entry.id).await? {
+        if self.existing == ExistingItems::Keep && self.has_entry(registry, &entry.id).await? {
             self.done.kept.entries += 1;
             return Ok(());
         }

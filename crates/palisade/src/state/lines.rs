@@ -8,7 +8,7 @@ use palisade_core::Digest;
 use palisade_core::key::Keyring;
 use palisade_core::record::{RecordKey, RecordKind};
 use palisade_core::time::Micros;
-use palisade_store::{Entry, Listed, Registry, StoreError};
+use palisade_store::{Entry, ListedRecord, Registry, StoreError};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
@@ -91,7 +91,7 @@ pub(super) fn secrets_of(keyring: &Keyring) -> Vec<String> {
 }
 
 impl Line {
-    pub(super) fn record(listed: &Listed) -> Self {
+    pub(super) fn record(listed: &ListedRecord) -> Self {
         Self::Record {
             kind: listed.key.kind.name().to_owned(),
             id: listed.key.digest.hex(),

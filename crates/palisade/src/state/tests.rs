@@ -12,7 +12,7 @@ use palisade_policy::{Env, Overrides};
 use palisade_store::memory::{MemoryConfig, MemoryStore};
 use palisade_store::{Buckets, Entry, Records, Registries, Registry, Take};
 
-use super::{Counts, Existing, Imported, StateError, Verified, export, import};
+use super::{Counts, ExistingItems, ImportSummary, StateError, VerifiedFile, export, import};
 use crate::clock::VirtualClock;
 
 type Memory = MemoryStore<Arc<VirtualClock>>;
@@ -110,12 +110,12 @@ async fn exported(side: &Side) -> Vec<u8> {
         quotas: 1,
     };
     assert_eq!(counts.unwrap(), expected);
-    let verified = Verified::read(&file[..], &keyring(1, None)).unwrap();
+    let verified = VerifiedFile::read(&file[..], &keyring(1, None)).unwrap();
     assert_eq!(verified.counts, expected);
     file
 }
 
-async fn imported(side: &Side, file: &[u8], existing: Existing) -> Imported {
+async fn imported(side: &Side, file: &[u8], existing: ExistingItems) -> ImportSummary {
     import(&side.store, &policy(), &keyring(1, None), file, existing)
         .await
         .unwrap()
@@ -133,7 +133,7 @@ const fn counts(records: u64, entries: u64, quotas: u64) -> Counts {
 async fn what_is_moved_is_there_with_its_end_and_twice_changes_nothing() {
     let file = exported(&filled().await).await;
     let later = side(START.plus(2 * HOUR));
-    let done = imported(&later, &file, Existing::Keep).await;
+    let done = imported(&later, &file, ExistingItems::Keep).await;
     assert_eq!(done.written, counts(199, 1, 1));
     assert_eq!(done.expired, counts(1, 1, 0));
     assert_eq!(done.kept, Counts::default());
@@ -142,7 +142,7 @@ async fn what_is_moved_is_there_with_its_end_and_twice_changes_nothing() {
     assert_eq!(loaded[1].as_ref().unwrap().bytes, b"record 2");
     assert_eq!(quota(&later.store, &policy(), Take::Peek).await.used, 4);
 
-    let again = imported(&later, &file, Existing::Keep).await;
+    let again = imported(&later, &file, ExistingItems::Keep).await;
     assert_eq!(again.kept, counts(199, 1, 1));
     assert_eq!(again.written, Counts::default());
     assert_eq!(quota(&later.store, &policy(), Take::Peek).await.used, 4);
@@ -165,10 +165,10 @@ async fn what_the_store_has_stays_unless_it_is_to_be_replaced() {
         let loaded = other.store.load(&[key(number)]).await.unwrap();
         loaded.records[0].as_ref().unwrap().bytes.clone()
     };
-    let done = imported(&other, &file, Existing::Keep).await;
+    let done = imported(&other, &file, ExistingItems::Keep).await;
     assert_eq!((done.written.records, done.kept.records), (199, 1));
     assert_eq!(bytes(7).await, b"newer");
-    let done = imported(&other, &file, Existing::Replace).await;
+    let done = imported(&other, &file, ExistingItems::Replace).await;
     assert_eq!((done.written.records, done.kept.records), (200, 0));
     assert_eq!(bytes(7).await, b"record 7");
 }
@@ -180,26 +180,33 @@ async fn a_quota_is_raised_and_never_lowered_and_a_new_month_starts_anew() {
     for _ in 0..6 {
         quota(&ahead.store, &policy(), Take::Consume).await;
     }
-    let done = imported(&ahead, &file, Existing::Replace).await;
+    let done = imported(&ahead, &file, ExistingItems::Replace).await;
     assert_eq!(done.kept.quotas, 1);
     assert_eq!(quota(&ahead.store, &policy(), Take::Peek).await.used, 6);
 
     let april = side(START.plus(31 * DAY));
-    let done = imported(&april, &file, Existing::Keep).await;
+    let done = imported(&april, &file, ExistingItems::Keep).await;
     assert_eq!((done.written.quotas, done.expired.quotas), (0, 1));
     assert_eq!(quota(&april.store, &policy(), Take::Peek).await.used, 0);
 
     let empty = PolicySet::empty();
     let unknown = side(START);
     let ring = keyring(1, None);
-    let done = import(&unknown.store, &empty, &ring, &file[..], Existing::Keep).await;
+    let done = import(
+        &unknown.store,
+        &empty,
+        &ring,
+        &file[..],
+        ExistingItems::Keep,
+    )
+    .await;
     assert_eq!(done.unwrap().unknown_api_keys, 1);
 }
 
 #[tokio::test]
 async fn another_secret_is_refused_and_a_rotation_is_not() {
     let file = exported(&filled().await).await;
-    let read = |ring: &Keyring| Verified::read(&file[..], ring);
+    let read = |ring: &Keyring| VerifiedFile::read(&file[..], ring);
     assert!(matches!(
         read(&keyring(2, None)),
         Err(StateError::OtherSecret)
@@ -207,7 +214,14 @@ async fn another_secret_is_refused_and_a_rotation_is_not() {
     assert!(read(&keyring(2, Some(1))).is_ok());
     let other = side(START);
     let ring = keyring(2, None);
-    let refused = import(&other.store, &policy(), &ring, &file[..], Existing::Keep).await;
+    let refused = import(
+        &other.store,
+        &policy(),
+        &ring,
+        &file[..],
+        ExistingItems::Keep,
+    )
+    .await;
     assert!(matches!(refused, Err(StateError::OtherSecret)));
     // Written during a rotation, the file needs both secrets.
     let mut rotating = Vec::new();
@@ -216,8 +230,8 @@ async fn another_secret_is_refused_and_a_rotation_is_not() {
     export(&from.store, &policy(), &both, &mut rotating)
         .await
         .unwrap();
-    assert!(Verified::read(&rotating[..], &keyring(2, None)).is_err());
-    assert!(Verified::read(&rotating[..], &both).is_ok());
+    assert!(VerifiedFile::read(&rotating[..], &keyring(2, None)).is_err());
+    assert!(VerifiedFile::read(&rotating[..], &both).is_ok());
 }
 
 #[tokio::test]
@@ -229,24 +243,30 @@ async fn a_file_that_lost_or_changed_anything_is_refused() {
         let mut short = lines.clone();
         short.remove(left_out);
         assert!(
-            Verified::read(&short.concat()[..], &ring).is_err(),
+            VerifiedFile::read(&short.concat()[..], &ring).is_err(),
             "line {left_out}"
         );
     }
     for at in (0..file.len()).step_by(97) {
         let mut flipped = file.clone();
         flipped[at] ^= 1;
-        assert!(Verified::read(&flipped[..], &ring).is_err(), "byte {at}");
-        assert!(Verified::read(&file[..at], &ring).is_err(), "cut at {at}");
+        assert!(
+            VerifiedFile::read(&flipped[..], &ring).is_err(),
+            "byte {at}"
+        );
+        assert!(
+            VerifiedFile::read(&file[..at], &ring).is_err(),
+            "cut at {at}"
+        );
     }
     assert!(matches!(
-        Verified::read(&b"[server]\n"[..], &ring),
+        VerifiedFile::read(&b"[server]\n"[..], &ring),
         Err(StateError::NotState)
     ));
     let newer = String::from_utf8(file).unwrap();
     let newer = newer.replacen("\"version\":1", "\"version\":2,\"more\":1", 1);
     assert!(matches!(
-        Verified::read(newer.as_bytes(), &ring),
+        VerifiedFile::read(newer.as_bytes(), &ring),
         Err(StateError::Version(2))
     ));
 }

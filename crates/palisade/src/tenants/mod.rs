@@ -10,8 +10,8 @@ use palisade_core::failure::SourceHealth;
 use palisade_core::policy::TenantPolicy;
 use palisade_policy::FileTenants;
 pub use palisade_policy::tenants::{
-    CacheListener, CacheSettings, CacheState, CachedTenant, Refused, SourceError, SourceReport,
-    TenantCache, TenantSource, follow,
+    CacheListener, CacheSettings, CacheState, CachedTenant, DocumentError, SourceError,
+    SourceReport, TenantCache, TenantSource, follow,
 };
 #[cfg(feature = "mongodb")]
 pub use palisade_policy::tenants::{MongoAddressError, MongoTenants};

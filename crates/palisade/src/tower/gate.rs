@@ -23,8 +23,8 @@ use super::service::{Held, Hold};
 use crate::engine::{Engine, RequestAnswer, ReservationGuard};
 use crate::extract::client_ip::client_ip;
 use crate::extract::{
-    Agent, Arrived, EdgeConfig, EdgeRequest, Refused, arrive, arrive_at, complete, identify,
-    request_id,
+    Agent, ArrivedRequest, EdgeConfig, EdgeRequest, RefusedRequest, arrive, arrive_at, complete,
+    identify, request_id,
 };
 use crate::limiter::Limiter;
 use crate::{SystemClock, answer};
@@ -331,7 +331,7 @@ impl<J: Judge> Gate<J> {
         match found {
             Ok(ip) => Ok(ip),
             Err(error) => {
-                let refused = Refused { error, ip: peer };
+                let refused = RefusedRequest { error, ip: peer };
                 let origin = (peer, id.cloned());
                 Err(self.turn_away(&parts.extensions, origin, refused).await)
             }
@@ -436,7 +436,7 @@ impl<J: Judge> Gate<J> {
         match identify(edge, request, arrived, now) {
             Ok(extracted) => Ok((extracted.facts, extracted.forward_path)),
             Err(error) => {
-                let refused = Refused { error, ip };
+                let refused = RefusedRequest { error, ip };
                 Err(self.turn_away(head.extensions, (peer, id), refused).await)
             }
         }
@@ -491,7 +491,7 @@ impl<J: Judge> Gate<J> {
                 true => Agent::Asked,
                 false => Agent::NotAsked,
             };
-            let mut arrived = Arrived::from_peer(peer);
+            let mut arrived = ArrivedRequest::from_peer(peer);
             arrive_at(&mut arrived, agent, edge, request, now).ok()?;
             arrived.facts.layers = layers;
             if arrived.unknown_token {
@@ -521,7 +521,7 @@ impl<J: Judge> Gate<J> {
         &self,
         extensions: &Extensions,
         (peer, id): (IpAddr, Option<Id>),
-        refused: Refused,
+        refused: RefusedRequest,
     ) -> Refusal {
         if refused.error.is_audited() {
             self.judge.edge_refused(peer, refused.error.field());

@@ -5,14 +5,14 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
-use palisade_core::decide::{Judged, decide_boxed};
+use palisade_core::decide::{JudgedCharges, decide_boxed};
 use palisade_core::facts::{ID_BYTES_MAX, Layers};
 use palisade_core::key::{Digest, Prefix};
 use palisade_core::plan::{Charge, OnExceed};
 use palisade_core::policy::{Dimension, Limit, LimitDef};
 use palisade_core::time::{Clock, Micros};
 use palisade_core::{PolicySet, RequestFacts};
-use palisade_store::memory::Checked;
+use palisade_store::memory::TimedReading;
 
 use crate::SystemClock;
 use crate::engine::{Engine, RequestAnswer, ReservationGuard};
@@ -180,7 +180,7 @@ impl<C: Clock> OneLimit<C> {
         key.push(kind as u8);
         // Cannot fail: no identifier is longer than the buffer.
         let _ = key.try_extend_from_slice(id);
-        let Checked { reading, now } = self.limiter.check_and_read(&key);
+        let TimedReading { reading, now } = self.limiter.check_and_read(&key);
         let charge = Charge {
             limit: &self.limit,
             spec: &self.limit.def.spec,
@@ -190,7 +190,7 @@ impl<C: Clock> OneLimit<C> {
             cost: 1,
             on_exceed: OnExceed::Deny,
         };
-        let judged = Judged {
+        let judged = JudgedCharges {
             charges: std::slice::from_ref(&charge),
             readings: &[reading],
             now,
@@ -204,7 +204,7 @@ impl<C: Clock> OneLimit<C> {
 
     /// Returns an answer that allows and charges nothing, for facts without a key.
     fn uncounted(&self) -> RequestAnswer {
-        let judged = Judged {
+        let judged = JudgedCharges {
             charges: &[],
             readings: &[],
             now: self.limiter.now(),

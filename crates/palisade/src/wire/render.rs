@@ -160,7 +160,7 @@ fn text(out: &mut Vec<u8>, text: &str) -> Result<()> {
 }
 
 /// The kinds of characters in a text that JSON has to escape.
-struct Seen {
+struct CharacterKinds {
     quotes: bool,
     /// The text contains backslashes or control characters.
     others: bool,
@@ -169,7 +169,7 @@ struct Seen {
 /// Finds characters to escape, eight bytes at a time. Subtracting `n` from each byte of the word
 /// borrows into the highest bit of each byte below `n`; `!word` excludes bytes that had this bit
 /// before.
-fn look(text: &[u8]) -> Seen {
+fn look(text: &[u8]) -> CharacterKinds {
     const ONES: u64 = u64::from_ne_bytes([1; 8]);
     const HIGHEST: u64 = ONES << 7;
     let below = |word: u64, n: u8| word.wrapping_sub(ONES * u64::from(n)) & !word & HIGHEST;
@@ -185,7 +185,7 @@ fn look(text: &[u8]) -> Seen {
     let mut last = [b'-'; 8];
     last[..rest.len()].copy_from_slice(rest);
     look(last);
-    Seen {
+    CharacterKinds {
         quotes: quotes != 0,
         others: others != 0,
     }

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::{Answer, RawCosts, RawRequest, WireError, parse};
-use crate::engine::{ExtendAnswer, Held, Hold, ReserveAnswer, Settlement};
+use crate::engine::{ExtendAnswer, HeldReservation, Hold, ReserveAnswer, Settlement};
 
 /// A request's facts, and the terms of its reservation.
 pub struct ReserveCall {
@@ -146,7 +146,7 @@ pub struct HeldMembers<'a> {
 impl<'a> HeldMembers<'a> {
     /// Renders a reservation that is held.
     #[must_use]
-    pub fn new(held: &'a Held) -> Self {
+    pub fn new(held: &'a HeldReservation) -> Self {
         let reserved = held.reserved.iter();
         Self {
             reservation: &held.token,

@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 
 use palisade::core::facts::{Descriptor, DescriptorFacts, Hits};
-use palisade::engine::{DescriptorAnswer, Verdict};
+use palisade::engine::{DescriptorAnswer, DescriptorVerdict};
 
 use super::*;
 
@@ -322,7 +322,7 @@ async fn b_overdraft_a_look_of_envoy_is_refused_when_nothing_is_left() {
     for engine in [one, other] {
         let refused = call(engine, &[("tokens", 0)]).await;
         assert!(!refused.decision.is_allowed());
-        assert_eq!(refused.statuses[0].verdict, Verdict::Denied);
+        assert_eq!(refused.statuses[0].verdict, DescriptorVerdict::Denied);
     }
     assert_eq!(nodes.overdraft(), [("tokens".to_owned(), 499)]);
 }
@@ -340,10 +340,15 @@ async fn b_overdraft_a_report_of_envoy_is_charged_whatever_refuses_the_call() {
         // The calls are used up.
         let refused = call(one, &hits).await;
         assert!(!refused.decision.is_allowed());
-        let verdicts: Vec<Verdict> = refused.statuses.iter().map(|one| one.verdict).collect();
+        let verdicts: Vec<DescriptorVerdict> =
+            refused.statuses.iter().map(|one| one.verdict).collect();
         assert_eq!(
             verdicts,
-            [Verdict::Denied, Verdict::Admitted, Verdict::Admitted]
+            [
+                DescriptorVerdict::Denied,
+                DescriptorVerdict::Admitted,
+                DescriptorVerdict::Admitted
+            ]
         );
         let tokens = if rls.is_empty() { 20 } else { 30 };
         assert_eq!(used(&refused), [Some(2), Some(tokens), Some(30)], "{rls}");

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use palisade::core::PolicySet;
 use palisade::core::time::Clock;
-use palisade::engine::{Operator, ResetSelector, Sought};
+use palisade::engine::{LookupSubject, Operator, ResetSelector};
 use palisade::store::memory::{MemoryConfig, MemoryStore};
 use palisade::{Engine, EngineConfig, VirtualClock};
 use palisade_policy::Env;
@@ -20,9 +20,9 @@ async fn a_leased_limit_on_a_store_of_ones_own_is_looked_up_and_reset_where_it_c
     let facts = r#"{"ip":"192.0.2.1","method":"GET","path":"/a"}"#;
     assert_eq!(bench.admitted(facts, 5).await, 3);
     let ip = Some("192.0.2.1".parse().unwrap());
-    let sought = Sought {
+    let sought = LookupSubject {
         ip,
-        ..Sought::default()
+        ..LookupSubject::default()
     };
     let standing = bench.engine.look_up(&sought).await.unwrap();
     assert_eq!((standing.decision, standing.buckets[0].used), ("deny", 3));

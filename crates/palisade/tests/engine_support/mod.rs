@@ -19,7 +19,7 @@ use palisade::core::failure::{Event, Policy};
 use palisade::core::rule::Rule;
 use palisade::core::time::{Clock, Micros};
 use palisade::core::{Keyring, PolicySet};
-use palisade::engine::{ModeChange, Observer, RequestAnswer, Seen};
+use palisade::engine::{DecisionEvent, ModeChange, Observer, RequestAnswer};
 use palisade::store::StoreError;
 use palisade::store::model::ModelStore;
 use palisade::wire::{self, Answer, RawGuard, RawRequest};
@@ -55,7 +55,7 @@ pub struct Heard {
 }
 
 impl Observer for Heard {
-    fn decided(&self, seen: &Seen<'_>) {
+    fn decided(&self, seen: &DecisionEvent<'_>) {
         let bypassed = seen.bypassed.is_some();
         self.decided.lock().push((seen.decision.rule, bypassed));
     }

@@ -11,9 +11,9 @@ use palisade::core::plan::{Charge, OnExceed};
 use palisade::core::record::{RecordKey, RecordKind, RecordWrite};
 use palisade::core::time::{HOUR, Micros};
 use palisade::store::{
-    Answer, BucketReadings, Buckets, Charged, Commit, Entries, Entry, Loaded, Record, RecordPage,
-    Records, Registries, Registry, ResetDone, StoreError, StoreStats, Take, Taken, Vitals,
-    in_rounds,
+    Answer, BucketReadings, Buckets, ChargeReadings, Commit, Entries, Entry, LoadedRecords, Record,
+    RecordPage, Records, Registries, Registry, ResetDone, StoreError, StoreStats, Take,
+    TakenCharge, Vitals, in_rounds,
 };
 
 use crate::breakers::Expected;
@@ -212,7 +212,7 @@ fn charge(
     take: Take,
     now: Micros,
     command: Option<&Command>,
-) -> Charged {
+) -> ChargeReadings {
     if let Some(command) = command {
         let buckets = charges.iter().map(|charge| (charge.id, charge.spec));
         command.log.lock().asked.push(buckets.collect());
@@ -252,7 +252,7 @@ fn charge(
     for (charge, state) in charges.iter().zip(states) {
         shared.buckets.insert(charge.id, state);
     }
-    Charged {
+    ChargeReadings {
         now,
         admitted,
         readings,
@@ -292,14 +292,14 @@ fn give_back(
     charges: &[OwnCharge],
     now: Micros,
     give_back: impl Fn(usize, &OwnCharge, &mut State),
-) -> Charged {
+) -> ChargeReadings {
     let mut readings = BucketReadings::new();
     for (at, charge) in charges.iter().enumerate() {
         let state = shared.buckets.entry(charge.id).or_default();
         give_back(at, charge, state);
         readings.push(charge.spec.read(state, now, charge.cost));
     }
-    Charged {
+    ChargeReadings {
         now,
         admitted: true,
         readings,
@@ -315,7 +315,12 @@ fn live<'s>(shared: &'s Shared, key: &RecordKey, now: Micros) -> Option<&'s Stor
         .filter(|stored| stored.expires_at > now)
 }
 
-fn load(shared: &Shared, keys: &[RecordKey], now: Micros, command: Option<&Command>) -> Loaded {
+fn load(
+    shared: &Shared,
+    keys: &[RecordKey],
+    now: Micros,
+    command: Option<&Command>,
+) -> LoadedRecords {
     let found: Vec<Option<Stored>> = keys
         .iter()
         .map(|key| live(shared, key, now).cloned())
@@ -330,7 +335,7 @@ fn load(shared: &Shared, keys: &[RecordKey], now: Micros, command: Option<&Comma
         bytes: stored.bytes,
         revision: stored.revision,
     };
-    Loaded {
+    LoadedRecords {
         now,
         records: found.into_iter().map(|found| found.map(record)).collect(),
     }
@@ -442,7 +447,7 @@ fn is_stale(shared: &Shared, write: &RecordWrite, now: Micros, command: Option<&
 }
 
 impl Buckets for SimStore {
-    fn charge<'a>(&'a self, charges: &'a [Charge<'a>], take: Take) -> Answer<'a, Charged> {
+    fn charge<'a>(&'a self, charges: &'a [Charge<'a>], take: Take) -> Answer<'a, ChargeReadings> {
         Answer::later(async move {
             let charges = own(charges);
             self.call(Call::Breaking, move |shared, now, command| {
@@ -456,11 +461,11 @@ impl Buckets for SimStore {
         &'a self,
         charges: &'a [Charge<'a>],
         take: Take,
-    ) -> Answer<'a, Vec<Charged>> {
+    ) -> Answer<'a, Vec<ChargeReadings>> {
         in_rounds(self, charges, take)
     }
 
-    fn give_back<'a>(&'a self, taken: &'a [Taken<'a>]) -> Answer<'a, Charged> {
+    fn give_back<'a>(&'a self, taken: &'a [TakenCharge<'a>]) -> Answer<'a, ChargeReadings> {
         Answer::later(async move {
             let charges: Vec<Charge<'_>> = taken.iter().map(|taken| taken.charge.clone()).collect();
             let charges = own(&charges);
@@ -480,7 +485,7 @@ impl Buckets for SimStore {
         })
     }
 
-    fn refund<'a>(&'a self, charges: &'a [Charge<'a>]) -> Answer<'a, Charged> {
+    fn refund<'a>(&'a self, charges: &'a [Charge<'a>]) -> Answer<'a, ChargeReadings> {
         Answer::later(async move {
             let charges = own(charges);
             self.call(refunding(), move |shared, now, _| {
@@ -529,7 +534,7 @@ impl SimStore {
 }
 
 impl Records for SimStore {
-    fn load<'a>(&'a self, keys: &'a [RecordKey]) -> Answer<'a, Loaded> {
+    fn load<'a>(&'a self, keys: &'a [RecordKey]) -> Answer<'a, LoadedRecords> {
         Answer::later(async move {
             let keys = keys.to_vec();
             let loaded = self

@@ -8,7 +8,7 @@ use palisade_core::policy::{EntryMatch, ValueMatch};
 use super::overshadowed::{self, Branch};
 use super::read::{Descriptor, Domain, RateLimit, Unit};
 use crate::import::draft::{By, Draft, Figure, Limit, Part, Subject};
-use crate::import::kept::Kept;
+use crate::import::kept::KeptComments;
 use crate::import::names::Names;
 use crate::import::problem::Problem;
 
@@ -41,7 +41,7 @@ struct Step {
 /// The position of the conversion.
 struct Walk<'a> {
     domain: &'a str,
-    kept: Kept,
+    kept: KeptComments,
     steps: Vec<Step>,
 }
 
@@ -56,7 +56,11 @@ impl<'a> Converter<'a> {
         }
     }
 
-    pub(super) fn domain(&mut self, domain: &Domain, mut kept: Kept) -> Result<(), Problem> {
+    pub(super) fn domain(
+        &mut self,
+        domain: &Domain,
+        mut kept: KeptComments,
+    ) -> Result<(), Problem> {
         if !self.domains.insert(domain.name.clone()) {
             let hint = "join the two files: their descriptors would stand beside each other";
             let message = "`domain` stands in another file too";

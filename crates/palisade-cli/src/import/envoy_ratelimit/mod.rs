@@ -8,7 +8,7 @@ mod read;
 use std::rc::Rc;
 
 use super::draft::Draft;
-use super::kept::Kept;
+use super::kept::KeptComments;
 use super::names::Names;
 use super::problem::Problem;
 use super::yaml;
@@ -56,7 +56,7 @@ pub(super) fn import(
     let mut names = Names::default();
     let mut converter = Converter::new(&mut draft, &mut names, keep_windows);
     for (domain, comments) in domains {
-        let kept = Kept::new(comments, domain.lines());
+        let kept = KeptComments::new(comments, domain.lines());
         if let Err(problem) = converter.domain(&domain, kept) {
             problems.push(problem);
         }

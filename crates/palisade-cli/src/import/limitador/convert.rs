@@ -6,7 +6,7 @@ use palisade_core::policy::{EntryMatch, ValueMatch};
 use super::condition::Test;
 use super::read;
 use crate::import::draft::{By, Draft, Figure, Limit, Subject};
-use crate::import::kept::Kept;
+use crate::import::kept::KeptComments;
 use crate::import::names::Names;
 use crate::import::problem::Problem;
 
@@ -31,7 +31,7 @@ pub(super) fn limits(
     limits: &[read::Limit],
     order: &[String],
     keep_windows: bool,
-    kept: &mut Kept,
+    kept: &mut KeptComments,
 ) -> Result<(), Problem> {
     let mut patterns: Vec<Pattern<'_>> = Vec::new();
     for limit in limits {

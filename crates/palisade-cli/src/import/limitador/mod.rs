@@ -7,7 +7,7 @@ mod read;
 use std::rc::Rc;
 
 use super::draft::Draft;
-use super::kept::Kept;
+use super::kept::KeptComments;
 use super::problem::Problem;
 use super::yaml;
 
@@ -37,7 +37,7 @@ pub(super) fn import(
     };
     let limits = read::limits(file, &document.root, &mut draft.unsupported, &mut problems);
     let lines = limits.iter().map(|limit| limit.line).collect();
-    let mut kept = Kept::new(document.comments, lines);
+    let mut kept = KeptComments::new(document.comments, lines);
     draft.remark(kept.head());
     if let Err(problem) = convert::limits(&mut draft, &limits, entries, keep_windows, &mut kept) {
         problems.push(problem);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use super::key::{self, Meaning};
-use super::scope::{Found, LimitReq, Location};
+use super::scope::{LimitReq, Location, NginxConfig};
 use crate::import::draft::{Draft, Figure, Limit, Part, Subject};
 use crate::import::names::Names;
 use crate::import::problem::{Place, Problem};
@@ -49,7 +49,7 @@ impl Spot {
 /// Uses of a zone that become one limit here.
 type Uses = BTreeMap<(String, u32, bool), (LimitReq, Vec<String>, String)>;
 
-pub(super) fn limits(draft: &mut Draft, found: &Found) -> Result<(), Problem> {
+pub(super) fn limits(draft: &mut Draft, found: &NginxConfig) -> Result<(), Problem> {
     for (place, comments) in &found.stays {
         let part = Part::LeftOut(comments.clone(), place.clone(), STAYS.to_owned());
         draft.parts.push(part);
@@ -87,7 +87,7 @@ pub(super) fn limits(draft: &mut Draft, found: &Found) -> Result<(), Problem> {
 
 /// Returns the routes of the one server that has limits. A second such server is reported: the
 /// policy cannot tell hosts apart, because imported routes name none.
-fn spots(draft: &mut Draft, found: &Found) -> Vec<Spot> {
+fn spots(draft: &mut Draft, found: &NginxConfig) -> Vec<Spot> {
     let limits_any = |locations: &[Location]| locations.iter().any(|one| !one.limits.is_empty());
     let mut servers = found
         .servers
@@ -142,7 +142,7 @@ fn class_name(pattern: &str) -> String {
 
 fn convert(
     draft: &mut Draft,
-    found: &Found,
+    found: &NginxConfig,
     limit: &LimitReq,
     classes: &[String],
     path: &str,
@@ -187,7 +187,7 @@ fn convert(
     })
 }
 
-fn unknown_key(place: &Place, key: &str, found: &Found) -> Problem {
+fn unknown_key(place: &Place, key: &str, found: &NginxConfig) -> Problem {
     let is_made = found.made_variables.iter().any(|name| key.contains(name));
     let hint = if is_made {
         "a variable of `map` or `geo` that lets some addresses through is an allowlist here: use \

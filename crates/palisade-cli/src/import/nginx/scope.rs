@@ -39,7 +39,7 @@ pub(super) struct Location {
 
 /// The relevant parts of a configuration.
 #[derive(Debug, Default)]
-pub(super) struct Found {
+pub(super) struct NginxConfig {
     pub(super) zones: BTreeMap<String, Zone>,
     /// Variables that `map` or `geo` define.
     pub(super) made_variables: Vec<String>,
@@ -49,9 +49,9 @@ pub(super) struct Found {
     pub(super) stays: Vec<(Place, Vec<String>)>,
 }
 
-pub(super) fn find(directives: &[Directive], problems: &mut Vec<Problem>) -> Found {
+pub(super) fn find(directives: &[Directive], problems: &mut Vec<Problem>) -> NginxConfig {
     let mut finder = Finder {
-        found: Found::default(),
+        found: NginxConfig::default(),
         problems,
     };
     finder.zones(directives);
@@ -67,7 +67,7 @@ struct Around {
 }
 
 struct Finder<'a> {
-    found: Found,
+    found: NginxConfig,
     problems: &'a mut Vec<Problem>,
 }
 

@@ -7,7 +7,7 @@ use crate::failure::level::SLOW_SAMPLES_MIN;
 use crate::limit::{Algorithm, BucketSpec, Window};
 use crate::policy::{ClassKind, OnStoreFailure, WhenProlonged};
 
-const AUTH: Affected<'_> = Affected {
+const AUTH: AffectedRequest<'_> = AffectedRequest {
     class: ClassKind::Auth,
     prolonged: WhenProlonged::Local,
     method: "POST",
@@ -16,7 +16,7 @@ const AUTH: Affected<'_> = Affected {
     limits: OnStoreFailure::Fallback,
 };
 
-const READ: Affected<'_> = Affected {
+const READ: AffectedRequest<'_> = AffectedRequest {
     class: ClassKind::Ordinary,
     prolonged: WhenProlonged::Local,
     method: "GET",
@@ -32,7 +32,7 @@ fn limits_down(world: &mut World) {
     }
 }
 
-fn select(request: Affected<'_>, outage: Outage) -> FallbackRule {
+fn select(request: AffectedRequest<'_>, outage: Outage) -> FallbackRule {
     FallbackPolicy::default().select(request, outage)
 }
 
@@ -84,7 +84,7 @@ fn f_fallback_a_share_cuts_the_burst_too() {
 
 #[test]
 fn f_fallback_admin_is_closed_until_the_next_probe() {
-    let admin = Affected {
+    let admin = AffectedRequest {
         class: ClassKind::Admin,
         path: "/admin/users",
         ..READ
@@ -118,7 +118,7 @@ fn f_fallback_a_known_tenant_has_100_a_minute_and_2_a_second_beyond_50() {
 
 #[test]
 fn f_fallback_an_anonymous_caller_has_50_a_minute() {
-    let anonymous = Affected {
+    let anonymous = AffectedRequest {
         caller: Caller::Anonymous,
         ..READ
     };
@@ -134,12 +134,12 @@ fn f_fallback_an_anonymous_caller_has_50_a_minute() {
 #[test]
 fn f_fallback_health_and_metrics_have_a_cap_of_their_own() {
     let exempt = FallbackRule::Exempt;
-    let found = |path, outage| select(Affected { path, ..READ }, outage);
+    let found = |path, outage| select(AffectedRequest { path, ..READ }, outage);
     for path in ["/health", "/health/live", "/metrics"] {
         for outage in [Outage::Brief, Outage::Prolonged] {
             assert_eq!(found(path, outage), exempt, "{path}");
             for method in ["POST", "DELETE", "get", "OPTIONS"] {
-                let asked = Affected {
+                let asked = AffectedRequest {
                     method,
                     path,
                     ..READ
@@ -163,7 +163,7 @@ fn f_fallback_health_and_metrics_have_a_cap_of_their_own() {
 
 #[test]
 fn f_fallback_a_limit_may_ask_for_closed_or_bounded_open() {
-    let asking = |limits| select(Affected { limits, ..READ }, Outage::Brief);
+    let asking = |limits| select(AffectedRequest { limits, ..READ }, Outage::Brief);
     assert_eq!(asking(OnStoreFailure::Closed), FallbackRule::Closed);
     let (cap, mode) = cap_of(asking(OnStoreFailure::OpenBounded));
     assert_eq!(
@@ -190,10 +190,10 @@ fn f_fallback_auth_is_never_unlimited() {
     let mut policy = FallbackPolicy::default();
     policy.exempt.push("/*".into());
     for limits in [OnStoreFailure::Fallback, OnStoreFailure::OpenBounded] {
-        let found = policy.select(Affected { limits, ..AUTH }, Outage::Brief);
+        let found = policy.select(AffectedRequest { limits, ..AUTH }, Outage::Brief);
         assert_eq!(found, FallbackRule::Share(Share::HALF));
     }
-    let admin = Affected {
+    let admin = AffectedRequest {
         class: ClassKind::Admin,
         ..READ
     };
@@ -231,7 +231,7 @@ fn f_prolonged_after_five_minutes_readiness_fails_and_auth_keeps_its_half_unless
         let now = START.plus(seconds * SECOND);
         let half = world.node.fallback(AUTH, now);
         assert_eq!(half, FallbackRule::Share(Share::HALF), "{seconds}");
-        let closing = Affected {
+        let closing = AffectedRequest {
             prolonged: WhenProlonged::Closed,
             ..AUTH
         };

@@ -100,9 +100,9 @@ fn acts() -> impl Strategy<Value = Vec<(u64, Act)>> {
 }
 
 /// One guard operation with its instant and its answer.
-type Answered = (Micros, Ask, Decision);
+type TimedAnswer = (Micros, Ask, Decision);
 
-fn run(acts: &[(u64, Act)]) -> (World, Vec<Answered>) {
+fn run(acts: &[(u64, Act)]) -> (World, Vec<TimedAnswer>) {
     let mut world = World::new();
     let mut answers = Vec::new();
     let mut now = START;
@@ -128,13 +128,13 @@ fn run(acts: &[(u64, Act)]) -> (World, Vec<Answered>) {
     (world, answers)
 }
 
-fn burst(world: &mut World, ask: Ask, now: Micros, answers: &mut Vec<Answered>) {
+fn burst(world: &mut World, ask: Ask, now: Micros, answers: &mut Vec<TimedAnswer>) {
     for _ in 0..3 {
         answer(world, ask, now, answers);
     }
 }
 
-fn answer(world: &mut World, ask: Ask, now: Micros, answers: &mut Vec<Answered>) {
+fn answer(world: &mut World, ask: Ask, now: Micros, answers: &mut Vec<TimedAnswer>) {
     let decision = world.ask(ask.flow, ask.op, &ask.keys(), ask.stored, now);
     answers.push((now, ask, decision));
 }
@@ -146,7 +146,7 @@ fn within(cap: Cap, times: &[Micros]) -> bool {
         .all(|run| run[cap.count].since(run[0]) >= cap.window)
 }
 
-fn let_through(answers: &[Answered], flow: Flow, of: impl Fn(&Ask) -> bool) -> Vec<Micros> {
+fn let_through(answers: &[TimedAnswer], flow: Flow, of: impl Fn(&Ask) -> bool) -> Vec<Micros> {
     answers
         .iter()
         .filter(|(_, ask, decision)| {
@@ -160,7 +160,7 @@ fn let_through(answers: &[Answered], flow: Flow, of: impl Fn(&Ask) -> bool) -> V
         .collect()
 }
 
-fn check_caps(answers: &[Answered]) {
+fn check_caps(answers: &[TimedAnswer]) {
     for flow in FLOWS {
         let table = CapTable::of(flow);
         for n in 0..3 {
@@ -238,7 +238,7 @@ fn check_trips(world: &World, policy: Policy) {
     assert_eq!(opened, expected);
 }
 
-fn check_reentry(world: &World, answers: &[Answered], flow: Flow) {
+fn check_reentry(world: &World, answers: &[TimedAnswer], flow: Flow) {
     let policy = Policy::from(flow);
     let trips: Vec<Micros> = world
         .events
@@ -289,7 +289,7 @@ fn check_entries(world: &World, policy: Policy) {
 
 /// A check on a key under a HARD block that the node saw is never let through
 /// while the store cannot be asked.
-fn check_blocks(answers: &[Answered]) {
+fn check_blocks(answers: &[TimedAnswer]) {
     let mut seen: Vec<(Flow, KeyKind, u8, Micros)> = Vec::new();
     for (at, ask, decision) in answers {
         if decision.mode == Mode::Normal {

@@ -1,7 +1,7 @@
 //! The account record: its score, its devices and sessions, its budget and the
 //! history that the rules look back on.
 
-use crate::key::{Digest, Rotating};
+use crate::key::{Digest, DigestPair};
 use crate::rule::Rule;
 use crate::time::{DAY, Micros};
 
@@ -148,27 +148,27 @@ impl Account {
 
     /// The device's entry, if it has one.
     #[must_use]
-    pub fn device(&self, who: &Rotating) -> Option<&DeviceEntry> {
+    pub fn device(&self, who: &DigestPair) -> Option<&DeviceEntry> {
         self.devices.iter().find(|device| who.matches(device.id))
     }
 
     /// True if an earlier success proved the device.
     #[must_use]
-    pub fn knows(&self, policy: &GuardPolicy, who: &Rotating, now: Micros) -> bool {
+    pub fn knows(&self, policy: &GuardPolicy, who: &DigestPair, now: Micros) -> bool {
         self.device(who)
             .is_some_and(|device| device.known && now.since(device.last_seen) < policy.familiar_for)
     }
 
     /// True if the session was issued to this account and not revoked.
     #[must_use]
-    pub fn has_session(&self, policy: &GuardPolicy, session: &Rotating, now: Micros) -> bool {
+    pub fn has_session(&self, policy: &GuardPolicy, session: &DigestPair, now: Micros) -> bool {
         self.sessions
             .iter()
             .any(|kept| session.matches(kept.id) && now.since(kept.issued) < policy.familiar_for)
     }
 
     /// Binds a session to the account; the oldest leaves when there are too many.
-    pub fn add_session(&mut self, session: &Rotating, now: Micros) {
+    pub fn add_session(&mut self, session: &DigestPair, now: Micros) {
         self.sessions.retain(|kept| !session.matches(kept.id));
         if self.sessions.len() >= SESSIONS_MAX {
             self.sessions.remove(0);
@@ -181,7 +181,7 @@ impl Account {
     }
 
     /// Revokes a session; false if it was not there.
-    pub fn revoke_session(&mut self, session: &Rotating) -> bool {
+    pub fn revoke_session(&mut self, session: &DigestPair) -> bool {
         let before = self.sessions.len();
         self.sessions.retain(|kept| !session.matches(kept.id));
         self.sessions.len() != before
@@ -196,7 +196,7 @@ impl Account {
     /// another stranger without a running block.
     pub(in crate::guard) fn enter(
         &mut self,
-        who: &Rotating,
+        who: &DigestPair,
         kin: Kin,
         now: Micros,
     ) -> Option<&mut DeviceEntry> {
@@ -625,7 +625,7 @@ mod tests {
                 level: None,
                 retry_after: 1,
             };
-            let request = Rotating {
+            let request = DigestPair {
                 current: Digest(1),
                 previous: None,
             };

@@ -1,7 +1,7 @@
 //! The largest records that any input can lead to, built field by field.
 
 use crate::decision::{Challenge, KeyKind, Level, Outcome};
-use crate::key::{Digest, Rotating};
+use crate::key::{Digest, DigestPair};
 use crate::rule::Rule;
 use crate::time::Micros;
 
@@ -11,7 +11,7 @@ use super::network::{AGENTS_MAX, Network};
 use super::once::{ONCE_MAX, Once};
 use super::sets::{Member, Short, SlidingSet, Watch};
 use crate::guard::aggregate::{Answer, Candidate, REASONS_MAX};
-use crate::guard::ladder::{Block, Class, Issuer, KeyState, Remembered};
+use crate::guard::ladder::{Block, Class, Issuer, KeyState, RememberedBlock};
 use crate::guard::policy::{FINGERPRINTS_MAX, SET_MAX};
 
 /// An instant as far from the record's own as an instant can be.
@@ -23,7 +23,7 @@ pub(super) fn full_key() -> KeyState {
         anchor: FAR_OFF,
         slow: true,
         paused_until: FAR_OFF,
-        remembered: Some(Remembered {
+        remembered: Some(RememberedBlock {
             level: Level::L6,
             since: FAR_OFF,
         }),
@@ -51,8 +51,8 @@ pub(super) const fn full_watch() -> Watch {
     Watch(Some(FAR_OFF))
 }
 
-fn who(n: u128) -> Rotating {
-    Rotating {
+fn who(n: u128) -> DigestPair {
+    DigestPair {
         current: Digest(n << 64 | n),
         previous: None,
     }

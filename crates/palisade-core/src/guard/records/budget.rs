@@ -8,7 +8,7 @@ use crate::guard::policy::{BUDGET_MAX, BudgetPolicy};
 
 /// The effect of a counted failure on the budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Counted {
+pub enum BudgetEffect {
     /// The failure needs no answer but that of an active budget.
     Plain,
     /// The failure met the threshold, and activation was put off once (G-RECOVERY).
@@ -69,10 +69,10 @@ impl Budget {
         policy: &BudgetPolicy,
         recovers: bool,
         now: Micros,
-    ) -> Counted {
+    ) -> BudgetEffect {
         // The epoch is fixed: failures during it neither extend nor restart it.
         if self.is_active(policy, now) {
-            return Counted::Plain;
+            return BudgetEffect::Plain;
         }
         self.prune(policy, now);
         let threshold = policy.threshold as usize;
@@ -82,17 +82,17 @@ impl Budget {
             self.times.push(now);
         }
         if self.times.len() < threshold {
-            return Counted::Plain;
+            return BudgetEffect::Plain;
         }
         if recovers && !self.held {
             self.held = true;
-            return Counted::Recovered;
+            return BudgetEffect::Recovered;
         }
         // The day began with the first failure counted, not with the one that met the threshold.
         self.epoch = self.times.first().copied();
         self.times.clear();
         self.held = false;
-        Counted::Plain
+        BudgetEffect::Plain
     }
 
     /// Removes an epoch that has ended, with everything in it, and failures older than an epoch.
@@ -165,9 +165,9 @@ mod tests {
         Micros(30 * DAY + hours * HOUR)
     }
 
-    fn failing(policy: &BudgetPolicy, at: &[u64], recovers: bool) -> (Budget, Counted) {
+    fn failing(policy: &BudgetPolicy, at: &[u64], recovers: bool) -> (Budget, BudgetEffect) {
         let mut budget = Budget::default();
-        let mut last = Counted::Plain;
+        let mut last = BudgetEffect::Plain;
         for hours in at {
             last = budget.add(policy, recovers, after(*hours));
         }
@@ -206,10 +206,10 @@ mod tests {
         let policy = BudgetPolicy::otp();
         let hours: Vec<u64> = (0..10).collect();
         let (mut budget, last) = failing(&policy, &hours, true);
-        assert_eq!(last, Counted::Recovered);
+        assert_eq!(last, BudgetEffect::Recovered);
         assert!(!budget.is_active(&policy, after(9)));
         let next = budget.add(&policy, true, after(10));
-        assert_eq!(next, Counted::Plain);
+        assert_eq!(next, BudgetEffect::Plain);
         assert_eq!(
             budget.ends_at(&policy),
             Some(after(24)),
@@ -223,7 +223,7 @@ mod tests {
         let hours: Vec<u64> = (0..10).collect();
         let (mut budget, _) = failing(&policy, &hours, true);
         let again = budget.add(&policy, true, after(24));
-        assert_eq!(again, Counted::Recovered, "nine were left of the day");
+        assert_eq!(again, BudgetEffect::Recovered, "nine were left of the day");
         assert!(!budget.is_active(&policy, after(24)));
         budget.add(&policy, true, Micros(after(24).0 + 1));
         assert_eq!(budget.ends_at(&policy), Some(after(25)));

@@ -12,7 +12,7 @@ use crate::time::Micros;
 
 use super::sets::{Member, Short, SlidingSet, Watch};
 use crate::guard::aggregate::{Answer, Candidate, REASONS_MAX};
-use crate::guard::ladder::{Block, Class, Issuer, KeyState, Remembered};
+use crate::guard::ladder::{Block, Class, Issuer, KeyState, RememberedBlock};
 use crate::guard::policy::SET_MAX;
 
 /// A record that cannot be used as it is.
@@ -423,7 +423,7 @@ impl<'a> Reader<'a> {
             key.paused_until = self.instant()?;
         }
         if has(3) {
-            key.remembered = Some(Remembered {
+            key.remembered = Some(RememberedBlock {
                 level: self.level()?,
                 since: self.instant()?,
             });

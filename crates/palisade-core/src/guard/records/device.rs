@@ -2,7 +2,7 @@
 
 use crate::facts::Confidence;
 use crate::guard::rules::watch::Reach;
-use crate::key::Rotating;
+use crate::key::DigestPair;
 use crate::time::Micros;
 
 use super::codec::{DecodeError, Reader, Writer, pack};
@@ -43,7 +43,7 @@ impl Device {
         &mut self,
         policy: &CorrelationPolicy,
         confidence: Confidence,
-        prefix: &Rotating,
+        prefix: &DigestPair,
         now: Micros,
     ) -> Spread {
         self.roll(policy.dilution.window, now);
@@ -86,7 +86,7 @@ impl Device {
     }
 
     /// Notes that the prefix was seen; true if it is new in this window.
-    fn sight(&mut self, prefix: &Rotating) -> bool {
+    fn sight(&mut self, prefix: &DigestPair) -> bool {
         let before = self.prefixes.len();
         self.prefixes.retain(|seen| !seen.is(prefix));
         let new = self.prefixes.len() == before;
@@ -98,7 +98,7 @@ impl Device {
     }
 
     /// Removes a prefix: a success there shows that it is no dilution.
-    pub(in crate::guard) fn leave(&mut self, prefix: &Rotating) -> bool {
+    pub(in crate::guard) fn leave(&mut self, prefix: &DigestPair) -> bool {
         let before = self.prefixes.len();
         self.prefixes.retain(|seen| !seen.is(prefix));
         self.prefixes.len() != before

@@ -1,7 +1,7 @@
 //! The network record: one prefix with its user agents and fingerprints.
 
 use crate::guard::rules::watch::Reach;
-use crate::key::Rotating;
+use crate::key::DigestPair;
 use crate::time::{DAY, Micros};
 
 use super::codec::{DecodeError, Reader, Writer};
@@ -62,14 +62,14 @@ impl Network {
 
     /// The state of K2.
     #[must_use]
-    pub fn agent(&self, user_agent: &Rotating) -> Option<&KeyState> {
+    pub fn agent(&self, user_agent: &DigestPair) -> Option<&KeyState> {
         let agent = self.agents.iter().find(|agent| agent.id.is(user_agent));
         agent.map(|agent| &agent.key)
     }
 
     /// The HARD block on K3 that binds now.
     #[must_use]
-    pub fn visitor_block(&self, fingerprint: &Rotating, now: Micros) -> Option<&Block> {
+    pub fn visitor_block(&self, fingerprint: &DigestPair, now: Micros) -> Option<&Block> {
         self.visitors
             .iter()
             .find(|visitor| visitor.id.is(fingerprint))
@@ -81,7 +81,7 @@ impl Network {
     /// idle longest is dropped, one under a running block last.
     pub(in crate::guard) fn enter_agent(
         &mut self,
-        user_agent: &Rotating,
+        user_agent: &DigestPair,
         now: Micros,
     ) -> &mut Agent {
         let found = self.agents.iter().position(|a| a.id.is(user_agent));
@@ -116,7 +116,7 @@ impl Network {
     pub(in crate::guard) fn visit(
         &mut self,
         policy: &CorrelationPolicy,
-        fingerprint: &Rotating,
+        fingerprint: &DigestPair,
         now: Micros,
     ) -> bool {
         self.prune_visitors(policy, now);
@@ -138,7 +138,7 @@ impl Network {
     /// drop.
     pub(in crate::guard) fn enter_visitor(
         &mut self,
-        fingerprint: &Rotating,
+        fingerprint: &DigestPair,
         now: Micros,
     ) -> Option<&mut Visitor> {
         let found = self.visitors.iter().position(|v| v.id.is(fingerprint));
@@ -178,8 +178,8 @@ impl Network {
     /// Removes an account and a device from the sets.
     pub(in crate::guard) fn leave(
         &mut self,
-        account: &Rotating,
-        fingerprint: Option<&Rotating>,
+        account: &DigestPair,
+        fingerprint: Option<&DigestPair>,
     ) -> bool {
         let mut changed = self.accounts.remove(account);
         if let Some(fingerprint) = fingerprint {
@@ -305,7 +305,7 @@ impl Agent {
     pub(in crate::guard) fn see(
         &mut self,
         policy: &CorrelationPolicy,
-        fingerprint: &Rotating,
+        fingerprint: &DigestPair,
         now: Micros,
     ) -> Reach {
         let changed = self.last.is_some_and(|last| !last.is(fingerprint));
@@ -321,7 +321,7 @@ impl Agent {
         Reach::of(metric, threshold, &mut self.watch, policy.watch_window, now)
     }
 
-    fn leave(&mut self, fingerprint: &Rotating) -> bool {
+    fn leave(&mut self, fingerprint: &DigestPair) -> bool {
         let was_last = self.last.is_some_and(|last| last.is(fingerprint));
         if was_last {
             self.last = None;

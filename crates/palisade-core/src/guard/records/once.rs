@@ -1,6 +1,6 @@
 //! Requests that were applied already, with their answers (G-ONCE).
 
-use crate::key::Rotating;
+use crate::key::DigestPair;
 use crate::rule::Rule;
 use crate::time::Micros;
 
@@ -12,7 +12,7 @@ use crate::guard::aggregate::Answer;
 pub const ONCE_MAX: usize = 8;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Applied {
+struct AppliedRequest {
     request: Short,
     at: Micros,
     answer: Answer,
@@ -20,24 +20,24 @@ struct Applied {
 
 /// The last requests applied to a record.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Once(Vec<Applied>);
+pub struct Once(Vec<AppliedRequest>);
 
 impl Once {
     /// The answer to this request, if it was applied less than `window` ago.
     #[must_use]
-    pub fn answer(&self, request: &Rotating, window: u64, now: Micros) -> Option<&Answer> {
+    pub fn answer(&self, request: &DigestPair, window: u64, now: Micros) -> Option<&Answer> {
         self.0
             .iter()
             .find(|applied| applied.request.is(request) && now.since(applied.at) < window)
             .map(|applied| &applied.answer)
     }
 
-    pub(crate) fn note(&mut self, request: &Rotating, answer: &Answer, now: Micros) {
+    pub(crate) fn note(&mut self, request: &DigestPair, answer: &Answer, now: Micros) {
         self.0.retain(|applied| !applied.request.is(request));
         if self.0.len() >= ONCE_MAX {
             self.0.remove(0);
         }
-        self.0.push(Applied {
+        self.0.push(AppliedRequest {
             request: Short::of(request.current),
             at: now,
             answer: answer.clone(),
@@ -70,7 +70,7 @@ impl Once {
 
     pub(crate) fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let applied = reader.list(ONCE_MAX, |r| {
-            Ok(Applied {
+            Ok(AppliedRequest {
                 request: r.short()?,
                 at: r.instant()?,
                 answer: r.answer()?,
@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn g_once_the_last_eight_requests_are_kept_for_ten_minutes() {
-        let request = |n: u128| Rotating {
+        let request = |n: u128| DigestPair {
             current: Digest(n << 64),
             previous: None,
         };

@@ -1,6 +1,6 @@
 //! Attempts that were let through and whose outcome is not known yet (G-PENDING).
 
-use crate::key::Rotating;
+use crate::key::DigestPair;
 use crate::time::Micros;
 
 use super::codec::{DecodeError, Reader, Writer};
@@ -22,7 +22,7 @@ pub enum Weight {
 
 /// One attempt whose credential is being verified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pending {
+pub struct PendingAttempt {
     pub(in crate::guard) id: Short,
     /// The device; `None` if its fingerprint is missing.
     pub(in crate::guard) device: Option<Short>,
@@ -31,8 +31,8 @@ pub struct Pending {
     pub(in crate::guard) since: Micros,
 }
 
-impl Pending {
-    fn is_of(&self, device: Option<&Rotating>) -> bool {
+impl PendingAttempt {
+    fn is_of(&self, device: Option<&DigestPair>) -> bool {
         match (self.device, device) {
             (Some(mine), Some(device)) => mine.is(device),
             (None, None) => true,
@@ -43,18 +43,27 @@ impl Pending {
 
 /// An account's pending attempts, oldest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PendingAttempts(Vec<Pending>);
+pub struct PendingAttempts(Vec<PendingAttempt>);
 
 impl PendingAttempts {
     /// Attempts whose outcome may still come.
-    pub(in crate::guard) fn live(&self, ttl: u64, now: Micros) -> impl Iterator<Item = &Pending> {
-        let lives = move |pending: &&Pending| now.since(pending.since) < ttl;
+    pub(in crate::guard) fn live(
+        &self,
+        ttl: u64,
+        now: Micros,
+    ) -> impl Iterator<Item = &PendingAttempt> {
+        let lives = move |pending: &&PendingAttempt| now.since(pending.since) < ttl;
         self.0.iter().filter(lives)
     }
 
     /// Opens an attempt, unless the same request has one already or there is no room. Attempts
     /// past their time are removed first.
-    pub(in crate::guard) fn open(&mut self, request: &Rotating, attempt: Pending, ttl: u64) {
+    pub(in crate::guard) fn open(
+        &mut self,
+        request: &DigestPair,
+        attempt: PendingAttempt,
+        ttl: u64,
+    ) {
         self.prune(ttl, attempt.since);
         if self.0.len() < PENDING_MAX && !self.0.iter().any(|kept| kept.id.is(request)) {
             self.0.push(attempt);
@@ -65,16 +74,16 @@ impl PendingAttempts {
     /// not past its time: an outcome says nothing about an attempt past its time.
     pub(in crate::guard) fn end(
         &mut self,
-        request: Option<&Rotating>,
-        device: Option<&Rotating>,
+        request: Option<&DigestPair>,
+        device: Option<&DigestPair>,
         ttl: u64,
         now: Micros,
     ) -> bool {
-        let lives = |kept: &Pending| now.since(kept.since) < ttl;
-        let same = |kept: &Pending| request.is_some_and(|request| kept.id.is(request));
+        let lives = |kept: &PendingAttempt| now.since(kept.since) < ttl;
+        let same = |kept: &PendingAttempt| request.is_some_and(|request| kept.id.is(request));
         let by_request = self.0.iter().position(same);
         let ended = by_request.or_else(|| {
-            let of_device = |kept: &Pending| kept.is_of(device) && lives(kept);
+            let of_device = |kept: &PendingAttempt| kept.is_of(device) && lives(kept);
             self.0.iter().position(of_device)
         });
         ended.map(|index| self.0.remove(index)).is_some()
@@ -119,7 +128,7 @@ impl PendingAttempts {
                 0 => None,
                 _ => Some(r.short()?),
             };
-            Ok(Pending {
+            Ok(PendingAttempt {
                 id,
                 device,
                 weight,
@@ -133,7 +142,7 @@ impl PendingAttempts {
 #[cfg(test)]
 impl PendingAttempts {
     pub(super) fn full() -> Self {
-        let attempt = Pending {
+        let attempt = PendingAttempt {
             id: Short(u64::MAX),
             device: Some(Short(u64::MAX)),
             weight: Weight::Missing,
@@ -150,8 +159,8 @@ mod tests {
 
     const TTL: u64 = 100;
 
-    fn who(n: u128) -> Rotating {
-        Rotating {
+    fn who(n: u128) -> DigestPair {
+        DigestPair {
             current: Digest(n << 64),
             previous: None,
         }
@@ -160,7 +169,7 @@ mod tests {
     fn opened(attempts: &[(u128, Option<u128>)]) -> PendingAttempts {
         let mut pending = PendingAttempts::default();
         for (second, (id, device)) in attempts.iter().enumerate() {
-            let attempt = Pending {
+            let attempt = PendingAttempt {
                 id: Short::of(who(*id).current),
                 device: device.map(|n| Short::of(who(n).current)),
                 weight: Weight::New,
@@ -197,7 +206,7 @@ mod tests {
         assert!(pending.end(Some(&who(1)), Some(&who(7)), TTL, Micros(TTL)));
 
         let one = opened(&[(1, None)]).0[0];
-        let since = |at| Pending {
+        let since = |at| PendingAttempt {
             since: Micros(at),
             ..one
         };

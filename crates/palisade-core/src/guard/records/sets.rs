@@ -1,7 +1,7 @@
 //! Bounded, sliding, idempotent sets of digests, and the watch on a metric that
 //! hovers below its threshold (G-WATCH).
 
-use crate::key::{Digest, Rotating};
+use crate::key::{Digest, DigestPair};
 use crate::time::Micros;
 
 use crate::guard::policy::SET_MAX;
@@ -26,7 +26,7 @@ impl Short {
 
     /// True if this is the digest of `who` under either secret.
     #[must_use]
-    pub fn is(self, who: &Rotating) -> bool {
+    pub fn is(self, who: &DigestPair) -> bool {
         self == Self::of(who.current) || who.previous.map(Self::of) == Some(self)
     }
 }
@@ -73,7 +73,7 @@ impl SlidingSet {
 
     /// The member, if it is there.
     #[must_use]
-    pub fn get(&self, who: &Rotating) -> Option<&Member> {
+    pub fn get(&self, who: &DigestPair) -> Option<&Member> {
         self.0.iter().find(|member| member.who.is(who))
     }
 
@@ -81,7 +81,7 @@ impl SlidingSet {
     /// in the set enters it with `first` as its first sight.
     pub(in crate::guard) fn see(
         &mut self,
-        who: &Rotating,
+        who: &DigestPair,
         window: u64,
         first: Micros,
         now: Micros,
@@ -105,7 +105,7 @@ impl SlidingSet {
     }
 
     /// Removes a member; true if it was there.
-    pub(in crate::guard) fn remove(&mut self, who: &Rotating) -> bool {
+    pub(in crate::guard) fn remove(&mut self, who: &DigestPair) -> bool {
         let before = self.0.len();
         self.0.retain(|member| !member.who.is(who));
         self.0.len() != before
@@ -157,8 +157,8 @@ mod tests {
     use super::*;
     use crate::time::MINUTE;
 
-    fn who(n: u128) -> Rotating {
-        Rotating {
+    fn who(n: u128) -> DigestPair {
+        DigestPair {
             current: Digest(n << 64),
             previous: None,
         }
@@ -206,7 +206,7 @@ mod tests {
     fn g_rot_a_member_seen_under_the_old_secret_stays_one_member() {
         let mut set = SlidingSet::default();
         set.see(&who(1), TEN, Micros(0), Micros(0));
-        let rotated = Rotating {
+        let rotated = DigestPair {
             current: Digest(9 << 64),
             previous: Some(Digest(1 << 64)),
         };

@@ -5,7 +5,7 @@ use crate::facts::Attempt;
 use crate::guard::aggregate::Candidate;
 use crate::guard::command::Command;
 use crate::guard::policy::ScorePolicy;
-use crate::guard::records::pending::{PENDING_MAX, Pending, Weight};
+use crate::guard::records::pending::{PENDING_MAX, PendingAttempt, Weight};
 use crate::guard::records::sets::Short;
 use crate::guard::rules::score;
 use crate::rule::Rule;
@@ -80,7 +80,10 @@ fn reached(command: &Command<'_>, key: KeyKind) -> Option<Micros> {
     oldest.filter(|_| sum >= u32::from(binding))
 }
 
-fn weighing<'a>(command: &'a Command<'_>, key: KeyKind) -> impl Iterator<Item = &'a Pending> {
+fn weighing<'a>(
+    command: &'a Command<'_>,
+    key: KeyKind,
+) -> impl Iterator<Item = &'a PendingAttempt> {
     let who = command.fingerprint.map(|found| found.digest);
     let live = command
         .account
@@ -121,10 +124,10 @@ fn no_place_left(command: &Command<'_>) -> Option<Micros> {
 }
 
 /// Returns the pending attempt that a check reserves if its answer is ALLOW.
-pub(in crate::guard) fn reservation(command: &Command<'_>) -> Option<Pending> {
+pub(in crate::guard) fn reservation(command: &Command<'_>) -> Option<PendingAttempt> {
     let id = command.signals.attempt_id?;
     let reserves = command.attempt == Attempt::Check && command.flow.pending;
-    reserves.then(|| Pending {
+    reserves.then(|| PendingAttempt {
         id: Short::of(id.current),
         device: command
             .fingerprint

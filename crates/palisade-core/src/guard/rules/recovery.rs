@@ -2,7 +2,7 @@
 //! budget.
 
 use crate::guard::command::Command;
-use crate::guard::records::budget::Counted;
+use crate::guard::records::budget::BudgetEffect;
 use crate::rule::Rule;
 
 use super::owner_lane;
@@ -10,7 +10,8 @@ use super::owner_lane;
 /// G-RECOVERY: the OTP failure that would use the budget up, by a known device or one of HIGH
 /// confidence, is answered SOFT L2 once instead; the next one activates the budget.
 pub(in crate::guard) fn answer(command: &mut Command<'_>) {
-    let recovers = command.counted == Counted::Recovered && !owner_lane::frees_from_budget(command);
+    let recovers =
+        command.counted == BudgetEffect::Recovered && !owner_lane::frees_from_budget(command);
     if let Some(level) = command.flow.budget.recovery.filter(|_| recovers) {
         command.soft_answer(Rule::G_RECOVERY, level);
     }

@@ -5,7 +5,7 @@ use crate::guard::command::Command;
 use crate::guard::keys::interval;
 use crate::guard::ladder::{Class, Issuer, Memory, Order};
 use crate::guard::records::sets::Sight;
-use crate::key::Rotating;
+use crate::key::DigestPair;
 use crate::rule::Rule;
 
 use super::watch::Reach;
@@ -38,7 +38,7 @@ pub(in crate::guard) fn judge(command: &mut Command<'_>) {
 
 /// Blocks every other device of the rotation that the account does not know, as the current one was
 /// blocked.
-fn block_the_others(command: &mut Command<'_>, who: &Rotating, level: Level) {
+fn block_the_others(command: &mut Command<'_>, who: &DigestPair, level: Level) {
     let (guard, now) = (command.policy, command.now);
     let window = command.flow.correlation.rotation.window;
     let members = &command.account.recent.0;

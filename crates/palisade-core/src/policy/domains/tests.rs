@@ -229,7 +229,9 @@ fn r_zero_is_denied_without_a_store_call() {
 fn r_unlimited_is_admitted_without_a_store_call() {
     planned(Standing::Admits, |plan| {
         assert!(plan.denied.is_empty());
-        assert!(matches!(plan.asked[0], Asked::Unlimited(limit) if &*limit.name == "own"));
+        assert!(
+            matches!(plan.asked[0], DescriptorTreatment::Unlimited(limit) if &*limit.name == "own")
+        );
     });
 }
 
@@ -341,7 +343,7 @@ fn r_override_without_a_limit_that_matches_limits_nothing() {
     let facts = DescriptorFacts::new("edge", vec![one]).unwrap();
     let figures = own_figures(&policy, &facts);
     let plan = resolve_descriptors(&policy, with(&figures), &keyring(), &facts);
-    assert!(plan.charges.is_empty() && matches!(plan.asked[0], Asked::Nothing));
+    assert!(plan.charges.is_empty() && matches!(plan.asked[0], DescriptorTreatment::Nothing));
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use palisade_core::decision::{Challenge, Level};
-use palisade_core::failure::fallback::{Share, Smoothing};
+use palisade_core::failure::fallback::{BurstPace, Share};
 use palisade_core::failure::{AvailabilitySettings, FallbackPolicy, LocalCap};
 use palisade_core::headers::HeaderFamilies;
 use palisade_core::lockout::{ChallengeMode, LockoutKey, LockoutPolicy};
@@ -205,7 +205,7 @@ fn lockout(root: &Table, sink: &mut Sink) -> Option<LockoutPolicy> {
 /// Reads the settings of the fallback.
 fn fallback(root: &Table, sink: &mut Sink) -> Option<FallbackPolicy> {
     let from = read_table::<FallbackTable>(root, sink)?;
-    let smoothing = Smoothing {
+    let smoothing = BurstPace {
         burst: from.tenant_burst,
         per_second: from.tenant_per_second,
     };

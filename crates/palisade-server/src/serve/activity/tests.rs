@@ -11,16 +11,16 @@ fn a_connection_is_asked_to_close_at_its_age_however_busy_it_is() {
     let busy = live.add(&patience);
     busy.multiplex();
     let _under_way = UnderWay::begin(&busy);
-    let asked = (1..1000).find(|_| busy.tick(&patience) == Verdict::Close);
+    let asked = (1..1000).find(|_| busy.tick(&patience) == ConnectionVerdict::Close);
     // A tick is a quarter of a second, and the random start takes off up to a tenth of the age.
     assert!(
         asked.is_some_and(|ticks| (37..=41).contains(&ticks)),
         "{asked:?}"
     );
-    assert_eq!(busy.tick(&patience), Verdict::Close);
+    assert_eq!(busy.tick(&patience), ConnectionVerdict::Close);
     let never = live.add(&any());
     let _under_way = UnderWay::begin(&never);
-    assert!((0..10_000).all(|_| never.tick(&any()) == Verdict::Stay));
+    assert!((0..10_000).all(|_| never.tick(&any()) == ConnectionVerdict::Stay));
 }
 
 #[test]
@@ -32,14 +32,14 @@ fn what_has_no_end_keeps_a_connection_only_until_its_age_and_a_little_longer() {
     let mut stream = UnderWay::begin(&watched);
     stream.lasts();
     let call = UnderWay::begin(&watched);
-    assert!((0..1000).all(|_| watched.tick(&patience) != Verdict::End));
+    assert!((0..1000).all(|_| watched.tick(&patience) != ConnectionVerdict::End));
     drop(call);
-    assert_eq!(watched.tick(&patience), Verdict::End);
+    assert_eq!(watched.tick(&patience), ConnectionVerdict::End);
     let young = live.add(&patience);
     young.multiplex();
     let mut stream = UnderWay::begin(&young);
     stream.lasts();
-    let end = (1..1000).find(|_| young.tick(&patience) == Verdict::End);
+    let end = (1..1000).find(|_| young.tick(&patience) == ConnectionVerdict::End);
     // The age, less a tenth at most, plus the time for headers.
     assert!(
         end.is_some_and(|ticks| (41..=45).contains(&ticks)),
@@ -49,7 +49,7 @@ fn what_has_no_end_keeps_a_connection_only_until_its_age_and_a_little_longer() {
 
 fn ticks_until_expired(activity: &Activity, patience: &Patience) -> u32 {
     (1..1000)
-        .find(|_| activity.tick(patience) == Verdict::End)
+        .find(|_| activity.tick(patience) == ConnectionVerdict::End)
         .unwrap_or(u32::MAX)
 }
 
@@ -86,15 +86,15 @@ fn a_connection_is_told_when_its_time_is_up_and_when_all_are_to_close() {
     let cx = Context::from_waker(Waker::noop());
     let _under_way = UnderWay::begin(&busy);
     live.tick(&patience);
-    assert_eq!(idle.verdict(&cx), Verdict::Stay);
+    assert_eq!(idle.verdict(&cx), ConnectionVerdict::Stay);
     for _ in 0..10 {
         live.tick(&patience);
     }
-    assert_eq!(idle.verdict(&cx), Verdict::End);
-    assert_eq!(busy.verdict(&cx), Verdict::Stay);
+    assert_eq!(idle.verdict(&cx), ConnectionVerdict::End);
+    assert_eq!(busy.verdict(&cx), ConnectionVerdict::Stay);
     live.close();
-    assert_eq!(idle.verdict(&cx), Verdict::End);
-    assert_eq!(busy.verdict(&cx), Verdict::Close);
+    assert_eq!(idle.verdict(&cx), ConnectionVerdict::End);
+    assert_eq!(busy.verdict(&cx), ConnectionVerdict::Close);
 }
 
 #[test]
@@ -109,7 +109,10 @@ fn a_verdict_wakes_the_connection() {
     let waker = Waker::from(Arc::clone(&woken));
     let live = Live::default();
     let one = live.add(&any());
-    assert_eq!(one.verdict(&Context::from_waker(&waker)), Verdict::Stay);
+    assert_eq!(
+        one.verdict(&Context::from_waker(&waker)),
+        ConnectionVerdict::Stay
+    );
     assert!(!woken.0.load(Ordering::Relaxed));
     live.close();
     assert!(woken.0.load(Ordering::Relaxed));
@@ -156,7 +159,7 @@ fn s6_only_what_is_delivered_keeps_an_answer_that_the_client_does_not_take() {
             if is_taken {
                 answer.waits_for_us(false);
             }
-            activity.tick(&patience) == Verdict::End
+            activity.tick(&patience) == ConnectionVerdict::End
         })
     };
     assert!(!ends(&mut answer, true));
@@ -192,7 +195,7 @@ fn trickling_bytes_do_not_buy_time() {
     activity.received();
     let expired = (0..10).any(|_| {
         activity.received();
-        activity.tick(&patience) == Verdict::End
+        activity.tick(&patience) == ConnectionVerdict::End
     });
     assert!(expired);
 }
@@ -208,15 +211,19 @@ fn multiplexed() -> Arc<Activity> {
 fn an_idle_multiplexed_connection_is_asked_to_close_before_it_ends() {
     let patience = Patience::new(Duration::from_secs(1), Duration::from_secs(2));
     let activity = multiplexed();
-    let verdicts: Vec<Verdict> = (0..14)
+    let verdicts: Vec<ConnectionVerdict> = (0..14)
         .map(|_| {
             activity.received();
             activity.tick(&patience)
         })
         .collect();
-    assert_eq!(verdicts[7], Verdict::Stay);
-    assert!(verdicts[8..12].iter().all(|v| *v == Verdict::Close));
-    assert_eq!(verdicts[12], Verdict::End);
+    assert_eq!(verdicts[7], ConnectionVerdict::Stay);
+    assert!(
+        verdicts[8..12]
+            .iter()
+            .all(|v| *v == ConnectionVerdict::Close)
+    );
+    assert_eq!(verdicts[12], ConnectionVerdict::End);
 }
 
 #[test]

@@ -15,7 +15,7 @@ use subtle::ConstantTimeEq;
 
 use super::guesses::GuessLimit;
 use crate::config::Secret;
-use crate::surfaces::exchange::Place;
+use crate::surfaces::exchange::TokenPlace;
 use crate::surfaces::{CallerToken, Edge};
 
 /// The permissions of an operator.
@@ -78,7 +78,7 @@ pub(crate) struct Access {
 
 /// The reason why a request was not admitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Denied {
+pub(crate) enum AccessRefusal {
     /// No credential, or one that is not valid.
     Unauthenticated,
     /// A genuine token that has expired or is not valid yet.
@@ -93,7 +93,7 @@ pub(crate) enum Denied {
     Forged,
 }
 
-impl Denied {
+impl AccessRefusal {
     /// Reports the refusal and the missing credential to the observer.
     pub(crate) fn tell(self, observer: &dyn Observer) {
         let lacks = match self {
@@ -163,13 +163,13 @@ impl Access {
         peer: IpAddr,
         presented: &str,
         now: Micros,
-    ) -> Result<Grant, Denied> {
+    ) -> Result<Grant, AccessRefusal> {
         if self.guesses.is_exhausted(peer) {
             return self.grant_beyond_guessing(presented, now);
         }
         let grant = self.grant(presented, now);
         // An expired token, or one without the role, is genuine: it was not guessed.
-        if grant == Err(Denied::Unauthenticated) {
+        if grant == Err(AccessRefusal::Unauthenticated) {
             self.guesses.record(peer);
         }
         grant
@@ -181,13 +181,13 @@ impl Access {
         peer: IpAddr,
         headers: &HeaderMap,
         now: Micros,
-    ) -> Result<(), Denied> {
+    ) -> Result<(), AccessRefusal> {
         let Some(caller) = &self.caller else {
             return Ok(());
         };
         // A token that cannot be guessed is accepted even if no guess is left.
         let is_limited = self.guesses.is_exhausted(peer) && !caller.is_strong();
-        if !is_limited && caller.admits(headers, Place::HeaderOrBearer) {
+        if !is_limited && caller.admits(headers, TokenPlace::HeaderOrBearer) {
             return Ok(());
         }
         if let Some(presented) = bearer(headers) {
@@ -195,31 +195,31 @@ impl Access {
         }
         // A request without any token is no guess.
         if !CallerToken::is_shown(headers) {
-            return Err(Denied::Unauthenticated);
+            return Err(AccessRefusal::Unauthenticated);
         }
         if self.guesses.is_exhausted(peer) {
-            return Err(Denied::TooManyGuesses);
+            return Err(AccessRefusal::TooManyGuesses);
         }
         self.guesses.record(peer);
-        Err(Denied::Unauthenticated)
+        Err(AccessRefusal::Unauthenticated)
     }
 
     /// Returns the grant of a credential without a limit on guesses.
-    pub(crate) fn grant(&self, presented: &str, now: Micros) -> Result<Grant, Denied> {
+    pub(crate) fn grant(&self, presented: &str, now: Micros) -> Result<Grant, AccessRefusal> {
         if let Some((_, role)) = self.static_token(presented) {
             return Ok(of_holder(role));
         }
-        let verifier = self.verifier().ok_or(Denied::Unauthenticated)?;
+        let verifier = self.verifier().ok_or(AccessRefusal::Unauthenticated)?;
         let claims = verifier
             .verify(presented, now)
             .map_err(|refusal| match refusal {
-                TokenRefusal::Expired | TokenRefusal::NotYetValid => Denied::Expired,
-                _ => Denied::Unauthenticated,
+                TokenRefusal::Expired | TokenRefusal::NotYetValid => AccessRefusal::Expired,
+                _ => AccessRefusal::Unauthenticated,
             })?;
         self.grant_of(claims)
     }
 
-    fn grant_beyond_guessing(&self, presented: &str, now: Micros) -> Result<Grant, Denied> {
+    fn grant_beyond_guessing(&self, presented: &str, now: Micros) -> Result<Grant, AccessRefusal> {
         if let Some((token, role)) = self.static_token(presented)
             && token.is_strong
         {
@@ -228,7 +228,9 @@ impl Access {
         let recalled = self
             .verifier()
             .and_then(|verifier| verifier.recall(presented, now));
-        recalled.map_or(Err(Denied::TooManyGuesses), |claims| self.grant_of(claims))
+        recalled.map_or(Err(AccessRefusal::TooManyGuesses), |claims| {
+            self.grant_of(claims)
+        })
     }
 
     /// Returns the static token that is presented, and the role of its holders.
@@ -245,12 +247,12 @@ impl Access {
         matching.next()
     }
 
-    fn grant_of(&self, claims: Claims) -> Result<Grant, Denied> {
+    fn grant_of(&self, claims: Claims) -> Result<Grant, AccessRefusal> {
         let has = |role: &str| claims.roles.iter().any(|held| held.as_str() == role);
         let role = match (has(&self.role), has(&self.viewer_role)) {
             (true, _) => Role::Operator,
             (false, true) => Role::Viewer,
-            (false, false) => return Err(Denied::WithoutRole),
+            (false, false) => return Err(AccessRefusal::WithoutRole),
         };
         Ok(Grant {
             // The token of a service may have no user: it is then named by its own id.

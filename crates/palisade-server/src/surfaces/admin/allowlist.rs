@@ -61,7 +61,7 @@ pub(super) struct OldEntry {
 /// Confirmation that an entry was added.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(utoipa::ToSchema), schema(as = AllowlistAdded))]
-pub(super) struct Added {
+pub(super) struct AddedEntry {
     allowlisted: bool,
     /// The identifier as given.
     identifier: String,
@@ -72,7 +72,7 @@ pub(super) struct Added {
 /// Confirmation that an entry was removed.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(utoipa::ToSchema), schema(as = AllowlistRemoved))]
-pub(super) struct Removed {
+pub(super) struct RemovedEntry {
     removed: bool,
 }
 
@@ -165,7 +165,7 @@ fn identify(
     path = "/admin/rate-limit/allowlist",
     request_body = NewEntry,
     responses(
-        (status = 200, body = Added),
+        (status = 200, body = AddedEntry),
         (status = 400, body = Refusal),
         (status = 401, body = Refusal),
         (status = 403, body = Refusal),
@@ -175,7 +175,7 @@ pub(super) async fn add(
     State(operations): State<Operations>,
     Extension(caller): Extension<Caller>,
     Body(new): Body<NewEntry>,
-) -> Result<Json<Added>, Refusal> {
+) -> Result<Json<AddedEntry>, Refusal> {
     let mut fields = Fields::new(INVALID);
     let (kind, identifier, org) = identify(&mut fields, new.kind.as_ref(), new.identifier, new.org);
     let reason = fields.required("reason", new.reason);
@@ -197,7 +197,7 @@ pub(super) async fn add(
     let admin = operations.administer(&caller);
     let added = admin.allowlist_add(entry).await;
     added.map_err(|error| Refusal::from_admin(&error, INVALID, MISSING))?;
-    Ok(Json(Added {
+    Ok(Json(AddedEntry {
         allowlisted: true,
         identifier,
         expires_at: expires_at.map(Micros::to_rfc3339),
@@ -210,7 +210,7 @@ pub(super) async fn add(
     path = "/admin/rate-limit/allowlist",
     request_body = OldEntry,
     responses(
-        (status = 200, body = Removed),
+        (status = 200, body = RemovedEntry),
         (status = 400, body = Refusal),
         (status = 404, body = Refusal),
     )
@@ -219,7 +219,7 @@ pub(super) async fn remove(
     State(operations): State<Operations>,
     Extension(caller): Extension<Caller>,
     Body(old): Body<OldEntry>,
-) -> Result<Json<Removed>, Refusal> {
+) -> Result<Json<RemovedEntry>, Refusal> {
     let mut fields = Fields::new(INVALID);
     let (kind, identifier, org) = identify(&mut fields, old.kind.as_ref(), old.identifier, old.org);
     fields.finish()?;
@@ -228,7 +228,7 @@ pub(super) async fn remove(
         .allowlist_remove(kind, &identifier, org.as_deref())
         .await;
     removed.map_err(|error| Refusal::from_admin(&error, INVALID, MISSING))?;
-    Ok(Json(Removed { removed: true }))
+    Ok(Json(RemovedEntry { removed: true }))
 }
 
 /// Lists all entries in force.

@@ -67,13 +67,13 @@ pub(super) struct Target {
 }
 
 /// A valid request to lift blocks.
-enum Lifting {
+enum LiftRequest {
     Record(LiftTarget),
     Subject(LiftSubject),
 }
 
 impl Target {
-    fn read(self) -> Result<(Lifting, Score, String), Refusal> {
+    fn read(self) -> Result<(LiftRequest, Score, String), Refusal> {
         let mut fields = Fields::new(INVALID);
         let score = if self.score {
             Score::Forget
@@ -88,7 +88,7 @@ impl Target {
                 username: fields.id("username", self.username),
             };
             fields.finish()?;
-            return Ok((Lifting::Subject(subject), score, reason));
+            return Ok((LiftRequest::Subject(subject), score, reason));
         }
         let record = fields.required("record", self.record);
         let kind = RecordKind::ALL.into_iter().find(|k| k.name() == record);
@@ -109,7 +109,7 @@ impl Target {
             only: self.key.map(|key| (key, member)),
             score,
         };
-        Ok((Lifting::Record(target), score, reason))
+        Ok((LiftRequest::Record(target), score, reason))
     }
 }
 
@@ -128,7 +128,7 @@ pub(super) struct Report {
 /// The page to list.
 #[derive(Debug, Deserialize)]
 #[cfg_attr(test, derive(utoipa::IntoParams), into_params(parameter_in = Query))]
-pub(super) struct Paging {
+pub(super) struct BlockPageQuery {
     /// Position at which the page starts: `next` of the previous page.
     after: Option<String>,
     /// Approximate number of blocks per page, 1 to 1000. A page may have fewer.
@@ -139,12 +139,12 @@ pub(super) struct Paging {
 #[cfg_attr(test, utoipa::path(
     get,
     path = "/admin/blocks",
-    params(Paging),
+    params(BlockPageQuery),
     responses((status = 200, body = Listing), (status = 400, body = Refusal))
 ))]
 pub(super) async fn list(
     State(operations): State<Operations>,
-    paging: Result<Query<Paging>, axum::extract::rejection::QueryRejection>,
+    paging: Result<Query<BlockPageQuery>, axum::extract::rejection::QueryRejection>,
 ) -> Result<Json<Listing>, Refusal> {
     let Query(paging) =
         paging.map_err(|_| Refusal::invalid_field(INVALID, "limit", "must be 1 to 1000"))?;
@@ -192,16 +192,16 @@ pub(super) async fn lift(
     let (lifting, score, reason) = target.read()?;
     let admin = operations.administer(&caller);
     let lifted = match &lifting {
-        Lifting::Record(target) => admin.lift(target, &reason).await,
-        Lifting::Subject(subject) => admin.lift_of(subject, score, &reason).await,
+        LiftRequest::Record(target) => admin.lift(target, &reason).await,
+        LiftRequest::Subject(subject) => admin.lift_of(subject, score, &reason).await,
     };
     let lifted = lifted.map_err(|error| Refusal::from_admin(&error, INVALID, "Block not found"))?;
     Ok(Json(Report {
         lifted: lifted.blocks,
         score_forgotten: score == Score::Forget,
         looked_up: match &lifting {
-            Lifting::Record(_) => Vec::new(),
-            Lifting::Subject(subject) => operations.engine.looked_up(subject.account.as_ref()),
+            LiftRequest::Record(_) => Vec::new(),
+            LiftRequest::Subject(subject) => operations.engine.looked_up(subject.account.as_ref()),
         },
     }))
 }

@@ -14,8 +14,8 @@ const INVALID: &str = "Invalid cache request";
 
 /// Cached policy of a tenant.
 #[derive(Debug, Serialize)]
-#[cfg_attr(test, derive(utoipa::ToSchema))]
-pub(super) struct Cached {
+#[cfg_attr(test, derive(utoipa::ToSchema), schema(as = Cached))]
+pub(super) struct CacheEntry {
     /// Time since the policy was fetched, in milliseconds.
     age_ms: u64,
     /// Version at the source; null while the default policy stands in.
@@ -28,7 +28,7 @@ pub(super) struct Cached {
     refused: Option<String>,
 }
 
-impl From<CachedTenant> for Cached {
+impl From<CachedTenant> for CacheEntry {
     fn from(cached: CachedTenant) -> Self {
         Self {
             age_ms: u64::try_from(cached.age.as_millis()).unwrap_or(u64::MAX),
@@ -52,8 +52,8 @@ pub(super) struct Invalidate {
 
 /// Whether a cached policy was invalidated.
 #[derive(Debug, Serialize)]
-#[cfg_attr(test, derive(utoipa::ToSchema))]
-pub(super) struct Invalidated {
+#[cfg_attr(test, derive(utoipa::ToSchema), schema(as = Invalidated))]
+pub(super) struct InvalidationResult {
     invalidated: bool,
 }
 
@@ -62,12 +62,12 @@ pub(super) struct Invalidated {
     get,
     path = "/debug/cache/{tenant}",
     params(("tenant" = String, Path, description = "Id of the tenant")),
-    responses((status = 200, body = Cached), (status = 404, body = Refusal))
+    responses((status = 200, body = CacheEntry), (status = 404, body = Refusal))
 ))]
 pub(super) async fn show(
     State(operations): State<Operations>,
     Path(tenant): Path<String>,
-) -> Result<Json<Cached>, Refusal> {
+) -> Result<Json<CacheEntry>, Refusal> {
     let cached = operations.engine.tenants().cached(&tenant);
     let cached = cached.ok_or(Refusal::not_found("Nothing is cached for this tenant"))?;
     Ok(Json(cached.into()))
@@ -79,13 +79,13 @@ pub(super) async fn show(
     post,
     path = "/admin/cache/invalidate",
     request_body = Invalidate,
-    responses((status = 200, body = Invalidated), (status = 400, body = Refusal))
+    responses((status = 200, body = InvalidationResult), (status = 400, body = Refusal))
 ))]
 pub(super) async fn invalidate(
     State(operations): State<Operations>,
     Extension(caller): Extension<Caller>,
     Body(body): Body<Invalidate>,
-) -> Result<Json<Invalidated>, Refusal> {
+) -> Result<Json<InvalidationResult>, Refusal> {
     let mut fields = Fields::new(INVALID);
     let tenant = fields.optional("tenant_id", body.tenant_id);
     fields.finish()?;
@@ -94,5 +94,5 @@ pub(super) async fn invalidate(
         .invalidate_cache(tenant.as_deref())
         .await
         .map_err(|error| Refusal::from_admin(&error, INVALID, INVALID))?;
-    Ok(Json(Invalidated { invalidated }))
+    Ok(Json(InvalidationResult { invalidated }))
 }

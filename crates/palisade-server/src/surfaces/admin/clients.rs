@@ -56,7 +56,7 @@ pub(super) struct ClientRemoved {
 /// The page to list.
 #[derive(Debug, Deserialize)]
 #[cfg_attr(test, derive(utoipa::IntoParams), into_params(parameter_in = Query))]
-pub(super) struct Paging {
+pub(super) struct ClientPageQuery {
     /// Id after which the page starts: `next` of the previous page.
     after: Option<String>,
     /// Clients per page, 1 to 1000.
@@ -140,12 +140,12 @@ pub(super) async fn remove(
 #[cfg_attr(test, utoipa::path(
     get,
     path = "/admin/rate-limit/clients",
-    params(Paging),
+    params(ClientPageQuery),
     responses((status = 200, body = ClientPage))
 ))]
 pub(super) async fn list(
     State(operations): State<Operations>,
-    paging: Result<Query<Paging>, axum::extract::rejection::QueryRejection>,
+    paging: Result<Query<ClientPageQuery>, axum::extract::rejection::QueryRejection>,
 ) -> Result<Json<ClientPage>, Refusal> {
     let Query(paging) =
         paging.map_err(|_| Refusal::invalid_field(INVALID, "limit", "must be 1 to 1000"))?;

@@ -37,7 +37,7 @@ struct Administration;
 
 #[derive(OpenApi)]
 #[openapi(paths(health::live, health::ready, health::dependencies, super::metrics))]
-struct Watched;
+struct MonitoringApi;
 
 /// The part of the document about administration.
 pub(super) fn administration() -> utoipa::openapi::OpenApi {
@@ -71,7 +71,7 @@ pub(super) fn whole() -> Value {
     }
     let everything = administration
         .merge_from(decide::document::document())
-        .merge_from(Watched::openapi());
+        .merge_from(MonitoringApi::openapi());
     let mut document = serde_json::to_value(everything).unwrap_or_default();
     if let (Some(all), Value::Object(own)) = (document["paths"].as_object_mut(), operators) {
         all.extend(own);

@@ -6,7 +6,7 @@ use axum::http::StatusCode;
 use palisade::engine::HealthReport;
 use serde::Serialize;
 
-use super::Served;
+use super::ProbeState;
 #[cfg(test)]
 use crate::surfaces::exchange::problem::Document as Problem;
 
@@ -54,7 +54,7 @@ pub(super) async fn live() -> Json<Status> {
         (status = 503, body = Status, description = "Not ready")
     )
 ))]
-pub(super) async fn ready(State(served): State<Served>) -> (StatusCode, Json<Status>) {
+pub(super) async fn ready(State(served): State<ProbeState>) -> (StatusCode, Json<Status>) {
     let (code, status) = if served.stop.is_draining() {
         (StatusCode::SERVICE_UNAVAILABLE, Condition::Stopping)
     } else if served.admin.operations.engine.health().ready {
@@ -81,6 +81,6 @@ pub(super) async fn ready(State(served): State<Served>) -> (StatusCode, Json<Sta
         )
     )
 ))]
-pub(super) async fn dependencies(State(served): State<Served>) -> Json<HealthReport> {
+pub(super) async fn dependencies(State(served): State<ProbeState>) -> Json<HealthReport> {
     Json(served.admin.operations.engine.health())
 }

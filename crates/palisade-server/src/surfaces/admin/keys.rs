@@ -66,7 +66,7 @@ pub(super) struct Revocation {
 /// Confirmation that an API key was revoked.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(utoipa::ToSchema), schema(as = KeyRevoked))]
-pub(super) struct Revoked {
+pub(super) struct RevokedKey {
     /// Always true.
     revoked: bool,
 }
@@ -123,9 +123,9 @@ fn read_overlap(fields: &mut Fields, value: Option<Value>) -> Duration {
 }
 
 /// An answer with a secret in it, which no cache may store.
-type Issued = ([(HeaderName, &'static str); 1], Json<IssuedKey>);
+type IssuedKeyAnswer = ([(HeaderName, &'static str); 1], Json<IssuedKey>);
 
-fn issued(key: IssuedKey) -> Issued {
+fn issued(key: IssuedKey) -> IssuedKeyAnswer {
     ([(CACHE_CONTROL, "no-store")], Json(key))
 }
 
@@ -140,7 +140,7 @@ pub(super) async fn create(
     State(operations): State<Operations>,
     Extension(caller): Extension<Caller>,
     Body(body): Body<NewKey>,
-) -> Result<(StatusCode, Issued), Refusal> {
+) -> Result<(StatusCode, IssuedKeyAnswer), Refusal> {
     let mut fields = Fields::new(INVALID);
     let new = NewApiKey {
         name: fields.required("name", body.name),
@@ -168,7 +168,7 @@ pub(super) async fn rotate(
     Extension(caller): Extension<Caller>,
     Path(key): Path<String>,
     Body(body): Body<Rotation>,
-) -> Result<Issued, Refusal> {
+) -> Result<IssuedKeyAnswer, Refusal> {
     let mut fields = Fields::new(INVALID);
     let overlap = read_overlap(&mut fields, body.overlap_seconds);
     let reason = fields.optional("reason", body.reason);
@@ -184,21 +184,21 @@ pub(super) async fn rotate(
     path = "/admin/rate-limit/keys/{key}/revoke",
     params(("key" = String, Path, description = "Id of the key, as listed")),
     request_body = Revocation,
-    responses((status = 200, body = Revoked), (status = 404, body = Refusal))
+    responses((status = 200, body = RevokedKey), (status = 404, body = Refusal))
 ))]
 pub(super) async fn revoke(
     State(operations): State<Operations>,
     Extension(caller): Extension<Caller>,
     Path(key): Path<String>,
     Body(body): Body<Revocation>,
-) -> Result<Json<Revoked>, Refusal> {
+) -> Result<Json<RevokedKey>, Refusal> {
     let mut fields = Fields::new(INVALID);
     let reason = fields.required("reason", body.reason);
     fields.finish()?;
     let admin = operations.administer(&caller);
     let revoked = admin.revoke_key(hash(&key)?, &reason).await;
     revoked.map_err(|error| refusal(&error))?;
-    Ok(Json(Revoked { revoked: true }))
+    Ok(Json(RevokedKey { revoked: true }))
 }
 
 /// Lists API keys of every origin, without secrets, a page at a time.

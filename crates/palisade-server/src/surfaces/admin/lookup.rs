@@ -4,7 +4,7 @@
 use axum::Json;
 use axum::extract::State;
 use palisade::engine::{
-    BlockView, BucketView, Finding, LookedUp, QuotaUsage, ScoreView, Sought, Standing,
+    BlockView, BucketView, Finding, LookedUp, LookupSubject, QuotaUsage, ScoreView, Standing,
 };
 use palisade::observe::audit::{Past, Whose};
 use palisade_core::Id;
@@ -52,8 +52,8 @@ pub(super) struct Subject {
 
 /// Current state of a subject.
 #[derive(Debug, Serialize)]
-#[cfg_attr(test, derive(utoipa::ToSchema))]
-pub(super) struct Found {
+#[cfg_attr(test, derive(utoipa::ToSchema), schema(as = Found))]
+pub(super) struct SubjectStanding {
     /// Outcome of the strictest finding.
     decision: &'static str,
     /// Spellings of the account that were looked up.
@@ -79,7 +79,7 @@ pub(super) struct Found {
     timeline: Vec<Past>,
 }
 
-impl Found {
+impl SubjectStanding {
     fn of(standing: Standing, quota: Option<QuotaUsage>, timeline: Vec<Past>) -> Self {
         Self {
             decision: standing.decision,
@@ -98,13 +98,13 @@ impl Found {
 }
 
 /// A valid subject. A raw API key is kept only for the audit's digest of it.
-struct Named {
-    sought: Sought,
+struct ValidSubject {
+    sought: LookupSubject,
     raw_key: Option<Id>,
 }
 
 impl Subject {
-    fn read(self) -> Result<Named, Refusal> {
+    fn read(self) -> Result<ValidSubject, Refusal> {
         let mut fields = Fields::new(INVALID);
         let key = fields.id("api_key", self.api_key);
         let is_hash = |key: &Id| is_key_hash(key.as_str());
@@ -112,7 +112,7 @@ impl Subject {
             true => key.as_str().to_owned(),
             false => hash_api_key(key.as_str()),
         });
-        let sought = Sought {
+        let sought = LookupSubject {
             ip: fields.address("ip", self.ip),
             account: fields.id("account", self.account),
             username: fields.id("username", self.username),
@@ -121,7 +121,7 @@ impl Subject {
             client: fields.id("client", self.client),
             api_key: hash,
         };
-        if sought == Sought::default() {
+        if sought == LookupSubject::default() {
             fields.wrong("ip", "is required, or another field that names somebody");
         }
         if sought.username.is_some() && sought.ip.is_none() {
@@ -131,14 +131,14 @@ impl Subject {
             );
         }
         fields.finish()?;
-        Ok(Named {
+        Ok(ValidSubject {
             raw_key: key.filter(|key| !is_hash(key)),
             sought,
         })
     }
 }
 
-impl Named {
+impl ValidSubject {
     /// The identity whose events are taken from the audit.
     fn whose(&self) -> Option<Whose<'_>> {
         let sought = &self.sought;
@@ -160,12 +160,12 @@ impl Named {
     post,
     path = "/admin/lookup",
     request_body = Subject,
-    responses((status = 200, body = Found), (status = 400, body = Refusal))
+    responses((status = 200, body = SubjectStanding), (status = 400, body = Refusal))
 ))]
 pub(super) async fn look_up(
     State(operations): State<Operations>,
     Body(subject): Body<Subject>,
-) -> Result<Json<Found>, Refusal> {
+) -> Result<Json<SubjectStanding>, Refusal> {
     let named = subject.read()?;
     let engine = &operations.engine;
     let standing = engine.look_up(&named.sought).await;
@@ -176,5 +176,9 @@ pub(super) async fn look_up(
     };
     let audit = operations.audit.as_ref().zip(named.whose());
     let events = audit.map(|(audit, whose)| audit.recent_of(whose, EVENTS_SHOWN));
-    Ok(Json(Found::of(standing, quota, events.unwrap_or_default())))
+    Ok(Json(SubjectStanding::of(
+        standing,
+        quota,
+        events.unwrap_or_default(),
+    )))
 }

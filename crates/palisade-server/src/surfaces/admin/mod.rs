@@ -45,15 +45,15 @@ use tower::ServiceExt;
 
 use crate::config::{self, Secret};
 use crate::failure::Failure;
-use crate::serve::{Client, Handler, On, Place as Address, Stop, Surface};
+use crate::serve::{Client, Handler, On, Stop, Surface, SurfaceAddress};
 use crate::surfaces::dashboard::Dashboard;
 use crate::surfaces::exchange::ids::RequestId;
 #[cfg(test)]
-use crate::surfaces::exchange::problem::Document as Described;
+use crate::surfaces::exchange::problem::Document as ProblemDocument;
 use crate::surfaces::exchange::problem::Problem;
-use crate::surfaces::{Given, Metrics};
+use crate::surfaces::{Metrics, SurfaceParts};
 
-use access::{Access, Denied, Grant, Role, bearer};
+use access::{Access, AccessRefusal, Grant, Role, bearer};
 use guesses::{GuessLimit, Peer};
 use refusal::{Refusal, StoreTrouble};
 
@@ -64,16 +64,16 @@ const BODY_BYTES_MAX: usize = 64 * 1024;
 const FLAG: &str = "admin";
 
 /// The admin address.
-pub(super) fn surface(given: &Given<'_>) -> Result<Box<dyn Surface>, Failure> {
+pub(super) fn surface(given: &SurfaceParts<'_>) -> Result<Box<dyn Surface>, Failure> {
     let admin = Admin {
         operations: operations(given)?,
         metrics: Arc::clone(&given.metrics),
     };
-    let served = Arc::new(Routed {
+    let served = Arc::new(AdminHandler {
         router: admin.router(given.stop.clone()),
         answer_timeout: given.config.server.request_timeout,
     });
-    let place = Address {
+    let place = SurfaceAddress {
         name: "admin",
         flag: FLAG,
         scheme: "http",
@@ -87,7 +87,7 @@ pub(super) fn surface(given: &Given<'_>) -> Result<Box<dyn Surface>, Failure> {
 }
 
 /// Builds the state on which operators and the dashboard work.
-fn operations(given: &Given<'_>) -> Result<Operations, Failure> {
+fn operations(given: &SurfaceParts<'_>) -> Result<Operations, Failure> {
     let engine = Arc::clone(&given.enforcer.engine);
     let access = Arc::new(access(given)?);
     let read_timeout = given.config.server.header_timeout;
@@ -109,7 +109,7 @@ fn operations(given: &Given<'_>) -> Result<Operations, Failure> {
 }
 
 /// Builds the access of operators, viewers and scrapers from the configuration.
-fn access(given: &Given<'_>) -> Result<Access, Failure> {
+fn access(given: &SurfaceParts<'_>) -> Result<Access, Failure> {
     let admin = &given.config.admin;
     let token = token(admin, given.env)?;
     let viewers = viewer_token(admin, given.env)?;
@@ -142,13 +142,13 @@ pub(crate) fn viewer_token(admin: &config::Admin, env: &Env) -> Result<Option<Se
 }
 
 /// Routes on an address.
-struct Routed {
+struct AdminHandler {
     router: Router,
     /// Time until an answer begins. Only the event stream goes on after that.
     answer_timeout: Duration,
 }
 
-impl Handler for Routed {
+impl Handler for AdminHandler {
     type Body = Body;
 
     async fn answer(&self, client: &Client, mut request: hyper::Request<Incoming>) -> Response {
@@ -185,20 +185,20 @@ impl Admin {
         let watched = watched().route_layer(from_fn_with_state(self.clone(), admit_scraper));
         probes()
             .merge(watched)
-            .with_state(Served { admin: self, stop })
+            .with_state(ProbeState { admin: self, stop })
             .merge(router(operations))
     }
 }
 
 /// Routes for supervisors.
-fn probes() -> Router<Served> {
+fn probes() -> Router<ProbeState> {
     Router::new()
         .route("/health/live", get(health::live))
         .route("/health/ready", get(health::ready))
 }
 
 /// Routes for scrapers.
-fn watched() -> Router<Served> {
+fn watched() -> Router<ProbeState> {
     Router::new()
         .route("/health/dependencies", get(health::dependencies))
         .route("/metrics", get(metrics))
@@ -206,7 +206,7 @@ fn watched() -> Router<Served> {
 
 /// State of the handlers of metrics and health.
 #[derive(Clone)]
-struct Served {
+struct ProbeState {
     admin: Admin,
     stop: Stop,
 }
@@ -239,7 +239,7 @@ impl Operations {
 
     /// Returns the grant of a request: by the credential that it presents, otherwise by its
     /// session.
-    fn admit(&self, request: &Request) -> Result<Grant, Denied> {
+    fn admit(&self, request: &Request) -> Result<Grant, AccessRefusal> {
         let (method, headers) = (request.method(), request.headers());
         let grant = match (bearer(headers), &self.dashboard) {
             (Some(presented), _) => {
@@ -247,11 +247,11 @@ impl Operations {
                 self.access.admit(peer, presented, self.now())?
             }
             (None, Some(dashboard)) => dashboard.admit(method, headers)?,
-            (None, None) => return Err(Denied::Unauthenticated),
+            (None, None) => return Err(AccessRefusal::Unauthenticated),
         };
         let only_looks = method == Method::GET || LOOKING.contains(&request.uri().path());
         if grant.role == Role::Viewer && !only_looks {
-            return Err(Denied::ReadOnly);
+            return Err(AccessRefusal::ReadOnly);
         }
         Ok(grant)
     }
@@ -363,7 +363,7 @@ async fn admit_scraper(State(admin): State<Admin>, request: Request, next: Next)
     };
     denied.tell(operations.engine.observer());
     match denied {
-        Denied::TooManyGuesses => Refusal::too_many().into_response(),
+        AccessRefusal::TooManyGuesses => Refusal::too_many().into_response(),
         _ => problem(&Problem::unauthorized()),
     }
 }
@@ -383,13 +383,13 @@ async fn admit_scraper(State(admin): State<Admin>, request: Request, next: Next)
         ),
         (
             status = 401,
-            body = Described,
+            body = ProblemDocument,
             content_type = "application/problem+json",
             description = "Neither the caller token nor a credential of an operator was presented"
         )
     )
 ))]
-async fn metrics(State(served): State<Served>) -> Response {
+async fn metrics(State(served): State<ProbeState>) -> Response {
     const TEXT: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     ([(CONTENT_TYPE, TEXT)], (served.admin.metrics)()).into_response()
 }

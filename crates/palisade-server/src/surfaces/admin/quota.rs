@@ -40,7 +40,7 @@ pub(super) struct NewTier {
 /// The page to list.
 #[derive(Debug, Deserialize)]
 #[cfg_attr(test, derive(utoipa::IntoParams), into_params(parameter_in = Query))]
-pub(super) struct Paging {
+pub(super) struct QuotaPageQuery {
     /// Hash after which the page starts: `next` of the previous page.
     after: Option<String>,
     /// Quotas per page, 1 to 1000.
@@ -125,12 +125,12 @@ pub(super) async fn tier(
 #[cfg_attr(test, utoipa::path(
     get,
     path = "/admin/rate-limit/quotas",
-    params(Paging),
+    params(QuotaPageQuery),
     responses((status = 200, body = QuotaPage))
 ))]
 pub(super) async fn list(
     State(operations): State<Operations>,
-    paging: Result<Query<Paging>, axum::extract::rejection::QueryRejection>,
+    paging: Result<Query<QuotaPageQuery>, axum::extract::rejection::QueryRejection>,
 ) -> Result<Json<QuotaPage>, Refusal> {
     let Query(paging) =
         paging.map_err(|_| Refusal::invalid_field(INVALID, "limit", "must be 1 to 1000"))?;

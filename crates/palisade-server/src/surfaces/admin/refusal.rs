@@ -10,7 +10,7 @@ use palisade::engine::AdminError;
 use palisade::store::StoreError;
 use serde::Serialize;
 
-use super::access::Denied;
+use super::access::AccessRefusal;
 use crate::surfaces::exchange::problem::Problem;
 
 /// Refusal of an administration request.
@@ -52,25 +52,25 @@ impl Refusal {
 
     /// A credential is missing or not sufficient. `path` is the path of the route, not of the
     /// request.
-    pub(crate) fn denied(denied: Denied, path: &str) -> Self {
+    pub(crate) fn denied(denied: AccessRefusal, path: &str) -> Self {
         match denied {
-            Denied::TooManyGuesses => Self::too_many(),
-            Denied::Unauthenticated | Denied::Expired => Self::new(
+            AccessRefusal::TooManyGuesses => Self::too_many(),
+            AccessRefusal::Unauthenticated | AccessRefusal::Expired => Self::new(
                 StatusCode::UNAUTHORIZED,
                 "unauthorized",
                 "Admin authentication required",
             ),
-            Denied::ReadOnly => Self::new(
+            AccessRefusal::ReadOnly => Self::new(
                 StatusCode::FORBIDDEN,
                 "forbidden",
                 "This credential may look and change nothing",
             ),
-            Denied::Forged => Self::new(
+            AccessRefusal::Forged => Self::new(
                 StatusCode::FORBIDDEN,
                 "forbidden",
                 "The request did not come from the page that is signed in; load it again",
             ),
-            Denied::WithoutRole => Self::new(
+            AccessRefusal::WithoutRole => Self::new(
                 StatusCode::FORBIDDEN,
                 "forbidden",
                 if path.starts_with("/admin/rate-limit/allowlist") {

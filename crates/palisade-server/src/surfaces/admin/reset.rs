@@ -78,7 +78,7 @@ impl Subject {
 /// Result of a reset.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(utoipa::ToSchema), schema(as = ResetDone))]
-pub(super) struct Done {
+pub(super) struct ClearedBuckets {
     /// True if every bucket was cleared.
     reset: bool,
     /// Every bucket with its result.
@@ -102,13 +102,13 @@ pub(super) struct Bucket {
     post,
     path = "/admin/rate-limit/reset",
     request_body = Request,
-    responses((status = 200, body = Done), (status = 400, body = Refusal))
+    responses((status = 200, body = ClearedBuckets), (status = 400, body = Refusal))
 ))]
 pub(super) async fn reset(
     State(operations): State<Operations>,
     Extension(caller): Extension<Caller>,
     Body(request): Body<Request>,
-) -> Result<Json<Done>, Refusal> {
+) -> Result<Json<ClearedBuckets>, Refusal> {
     let mut fields = Fields::new(INVALID);
     let reason = fields.required("reason", request.reason);
     let selectors: Vec<ResetSelector> = request
@@ -122,7 +122,7 @@ pub(super) async fn reset(
         .reset(&selectors, &reason)
         .await
         .map_err(|error| Refusal::from_admin(&error, INVALID, INVALID))?;
-    Ok(Json(Done {
+    Ok(Json(ClearedBuckets {
         reset: lines.iter().all(|line| line.done),
         buckets: lines
             .into_iter()

@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
 use crate::serve::Stop;
-use crate::surfaces::admin::access::{Access, Denied, Grant};
+use crate::surfaces::admin::access::{Access, AccessRefusal, Grant};
 use crate::surfaces::admin::guesses::Peer;
 use crate::surfaces::admin::refusal::Refusal;
 use crate::surfaces::exchange::body;
@@ -96,7 +96,11 @@ impl Dashboard {
     }
 
     /// Returns the grant of a request with a session, if the session permits this method.
-    pub(crate) fn admit(&self, method: &Method, headers: &HeaderMap) -> Result<Grant, Denied> {
+    pub(crate) fn admit(
+        &self,
+        method: &Method,
+        headers: &HeaderMap,
+    ) -> Result<Grant, AccessRefusal> {
         self.sessions.admit(method, headers)
     }
 }
@@ -135,7 +139,7 @@ async fn sign_in(State(dashboard): State<Dashboard>, request: Request) -> Respon
         .get(SEC_FETCH_SITE)
         .is_none_or(|site| site == "same-origin" || site == "none");
     if !is_own_page {
-        return Refusal::denied(Denied::Forged, "").into_response();
+        return Refusal::denied(AccessRefusal::Forged, "").into_response();
     }
     let body = match body::read(body, SIGN_IN_BYTES_MAX, dashboard.read_timeout).await {
         Ok(body) => body,
@@ -192,11 +196,14 @@ async fn sign_out(State(dashboard): State<Dashboard>, headers: HeaderMap) -> Res
 }
 
 #[derive(Deserialize)]
-struct Wanted {
+struct HistoryQuery {
     span: Option<String>,
 }
 
-async fn history(State(dashboard): State<Dashboard>, Query(wanted): Query<Wanted>) -> Response {
+async fn history(
+    State(dashboard): State<Dashboard>,
+    Query(wanted): Query<HistoryQuery>,
+) -> Response {
     let span = match wanted.span.as_deref() {
         None | Some("hour") => Span::Hour,
         Some("day") => Span::Day,

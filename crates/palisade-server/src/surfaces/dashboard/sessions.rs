@@ -16,7 +16,7 @@ use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 use zeroize::Zeroizing;
 
-use crate::surfaces::admin::access::{Access, Denied, Grant, bearer};
+use crate::surfaces::admin::access::{Access, AccessRefusal, Grant, bearer};
 
 /// Most sessions at once. When there are more, the one that was idle for longest ends.
 const SESSIONS_MAX: usize = 256;
@@ -45,7 +45,7 @@ impl Session {
 }
 
 /// A new session, as the page gets it.
-pub(crate) struct Opened {
+pub(crate) struct OpenedSession {
     pub(crate) cookie: HeaderValue,
     pub(crate) csrf: Box<str>,
 }
@@ -102,7 +102,11 @@ impl Sessions {
     }
 
     /// Begins a session for the holder of this credential.
-    pub(crate) fn open(&self, peer: IpAddr, credential: &str) -> Result<(Opened, Grant), Denied> {
+    pub(crate) fn open(
+        &self,
+        peer: IpAddr,
+        credential: &str,
+    ) -> Result<(OpenedSession, Grant), AccessRefusal> {
         let grant = self.access.admit(peer, credential, self.clock.wall())?;
         let (secret, csrf) = (random(), random());
         let now = self.clock.now();
@@ -121,7 +125,7 @@ impl Sessions {
         table.insert(id_of(&secret), session);
         drop(table);
         let cookie = self.set_cookie(&secret, "");
-        Ok((Opened { cookie, csrf }, grant))
+        Ok((OpenedSession { cookie, csrf }, grant))
     }
 
     fn set_cookie(&self, value: &str, age: &str) -> HeaderValue {
@@ -136,13 +140,15 @@ impl Sessions {
     }
 
     /// Returns the session of a request.
-    pub(crate) fn visitor(&self, headers: &HeaderMap) -> Result<Visitor, Denied> {
-        let secret = self.secret_in(headers).ok_or(Denied::Unauthenticated)?;
+    pub(crate) fn visitor(&self, headers: &HeaderMap) -> Result<Visitor, AccessRefusal> {
+        let secret = self
+            .secret_in(headers)
+            .ok_or(AccessRefusal::Unauthenticated)?;
         self.resume(id_of(secret))
     }
 
     /// Returns the right of an admitted request to follow events.
-    pub(crate) fn watch(&self, headers: &HeaderMap) -> Result<Watch, Denied> {
+    pub(crate) fn watch(&self, headers: &HeaderMap) -> Result<Watch, AccessRefusal> {
         if let Some(presented) = bearer(headers) {
             return Ok(Watch::Bearer(Zeroizing::new(presented.to_owned())));
         }
@@ -158,13 +164,13 @@ impl Sessions {
         }
     }
 
-    fn resume(&self, id: Id) -> Result<Visitor, Denied> {
+    fn resume(&self, id: Id) -> Result<Visitor, AccessRefusal> {
         let now = self.clock.now();
         let mut table = self.table.lock();
         let session = table.get_mut(&id).filter(|session| !session.is_over(now));
         let Some(session) = session else {
             table.remove(&id);
-            return Err(Denied::Unauthenticated);
+            return Err(AccessRefusal::Unauthenticated);
         };
         session.seen = now;
         // Not limited like a guess, because the credential was admitted when the session began.
@@ -182,14 +188,18 @@ impl Sessions {
 
     /// Returns the grant of a request's session. Unless the method is GET, the request must prove
     /// with the CSRF token that the page itself made it.
-    pub(crate) fn admit(&self, method: &Method, headers: &HeaderMap) -> Result<Grant, Denied> {
+    pub(crate) fn admit(
+        &self,
+        method: &Method,
+        headers: &HeaderMap,
+    ) -> Result<Grant, AccessRefusal> {
         let visitor = self.visitor(headers)?;
         let shown = headers.get(X_CSRF_TOKEN).map(HeaderValue::as_bytes);
         let is_own = shown.is_some_and(|shown| shown.ct_eq(visitor.csrf.as_bytes()).into());
         if is_own || *method == Method::GET {
             Ok(visitor.grant)
         } else {
-            Err(Denied::Forged)
+            Err(AccessRefusal::Forged)
         }
     }
 
@@ -308,14 +318,14 @@ mod tests {
         let (opened, _) = sessions.open(PEER, TOKEN).unwrap();
         let mut headers = with(&opened.cookie);
         let admit = |headers: &HeaderMap| sessions.admit(&Method::POST, headers);
-        assert_eq!(admit(&headers).unwrap_err(), Denied::Forged);
+        assert_eq!(admit(&headers).unwrap_err(), AccessRefusal::Forged);
         headers.insert(X_CSRF_TOKEN, HeaderValue::from_static("guess"));
-        assert_eq!(admit(&headers).unwrap_err(), Denied::Forged);
+        assert_eq!(admit(&headers).unwrap_err(), AccessRefusal::Forged);
         assert!(sessions.admit(&Method::GET, &headers).is_ok());
         headers.insert(X_CSRF_TOKEN, opened.csrf.parse().unwrap());
         assert!(admit(&headers).is_ok());
         sessions.close(&headers);
-        assert_eq!(admit(&headers).unwrap_err(), Denied::Unauthenticated);
+        assert_eq!(admit(&headers).unwrap_err(), AccessRefusal::Unauthenticated);
     }
 
     #[test]

@@ -53,8 +53,8 @@ pub(super) struct RefundFacts {
 
 /// Result of a refund.
 #[derive(Serialize)]
-#[cfg_attr(test, derive(utoipa::ToSchema))]
-pub(super) struct Refunded<'a> {
+#[cfg_attr(test, derive(utoipa::ToSchema), schema(as = Refunded))]
+pub(super) struct RefundResult<'a> {
     /// False if the receipt was already used, or if no bucket counts the charge any more.
     refunded: bool,
     /// State of the buckets.
@@ -91,7 +91,7 @@ pub(super) async fn refund(
         RefundOutcome::Before => (false, Vec::new()),
         RefundOutcome::Unavailable => return Err(Problem::unavailable(UNKNOWN)),
     };
-    Ok(reply::json(&Refunded {
+    Ok(reply::json(&RefundResult {
         refunded,
         limits: &limits,
         request_id: id.as_str(),

@@ -25,8 +25,8 @@ use utoipa::{PartialSchema, ToSchema};
 
 use super::Route;
 use super::batch::{Answers, Batch};
-use super::checks::{RefundFacts, Refunded};
-use super::guard::{Issued, NewSession, RawSession, Revoked};
+use super::checks::{RefundFacts, RefundResult};
+use super::guard::{IssuedSession, NewSession, RawSession, RevokedSessions};
 use super::reservations::Step;
 use crate::surfaces::exchange::problem::Document as Problem;
 
@@ -265,7 +265,7 @@ fn components() -> Components {
         with::<Answer<'_>>,
         with::<Answers<'_>>,
         with::<RefundFacts>,
-        with::<Refunded<'_>>,
+        with::<RefundResult<'_>>,
         with::<RawFollowUp>,
         with::<HeldMembers<'_>>,
         with::<ReservedAnswer<'_>>,
@@ -273,8 +273,8 @@ fn components() -> Components {
         with::<SettledAnswer<'_>>,
         with::<NewSession>,
         with::<RawSession>,
-        with::<Issued<'_>>,
-        with::<Revoked<'_>>,
+        with::<IssuedSession<'_>>,
+        with::<RevokedSessions<'_>>,
         with::<Problem<'_>>,
     ]
     .into_iter()

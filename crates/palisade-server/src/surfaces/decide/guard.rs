@@ -85,8 +85,8 @@ pub(super) struct NewSession {
 
 /// A session device that was issued.
 #[derive(Serialize)]
-#[cfg_attr(test, derive(utoipa::ToSchema))]
-pub(super) struct Issued<'a> {
+#[cfg_attr(test, derive(utoipa::ToSchema), schema(as = Issued))]
+pub(super) struct IssuedSession<'a> {
     #[cfg_attr(test, schema(min_length = 32))]
     session_id: &'a str,
     request_id: &'a str,
@@ -94,8 +94,8 @@ pub(super) struct Issued<'a> {
 
 /// Session devices that were revoked.
 #[derive(Serialize)]
-#[cfg_attr(test, derive(utoipa::ToSchema))]
-pub(super) struct Revoked<'a> {
+#[cfg_attr(test, derive(utoipa::ToSchema), schema(as = Revoked))]
+pub(super) struct RevokedSessions<'a> {
     revoked: usize,
     request_id: &'a str,
 }
@@ -124,7 +124,7 @@ pub(super) async fn sessions(
         ));
     }
     let issued = decide.enforcer.engine.issue_session(&account).await;
-    Ok(reply::json(&Issued {
+    Ok(reply::json(&IssuedSession {
         session_id: &issued.map_err(|error| unavailable(&error, id))?,
         request_id: id.as_str(),
     }))
@@ -141,7 +141,7 @@ async fn revoke(
         .engine
         .revoke_sessions(account, session)
         .await;
-    Ok(reply::json(&Revoked {
+    Ok(reply::json(&RevokedSessions {
         revoked: revoked.map_err(|error| unavailable(&error, id))?,
         request_id: id.as_str(),
     }))

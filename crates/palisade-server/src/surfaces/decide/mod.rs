@@ -24,9 +24,9 @@ use palisade_core::path::EncodedSlash;
 use self::reservations::Step;
 use super::exchange::ids::RequestId;
 use super::exchange::problem::Problem;
-use super::exchange::{Callers, Place, Reply, body};
-use super::{Enforcer, Given, forward_auth, size};
-use crate::serve::{Client, Handler, On, Place as Address, Surface};
+use super::exchange::{Callers, Reply, TokenPlace, body};
+use super::{Enforcer, SurfaceParts, forward_auth, size};
+use crate::serve::{Client, Handler, On, Surface, SurfaceAddress};
 
 /// Bounds on one request.
 #[derive(Clone, Copy, Debug)]
@@ -54,7 +54,7 @@ struct Decide {
 const FLAG: &str = "listen";
 
 /// Builds the decision API and, on the same address, forward-auth.
-pub(super) fn surface(given: &Given<'_>) -> Box<dyn Surface> {
+pub(super) fn surface(given: &SurfaceParts<'_>) -> Box<dyn Surface> {
     let server = &given.config.server;
     let decide = Arc::new(Decide {
         enforcer: Arc::clone(given.enforcer),
@@ -67,7 +67,7 @@ pub(super) fn surface(given: &Given<'_>) -> Box<dyn Surface> {
             request_timeout: server.request_timeout,
         },
     });
-    let address = Address {
+    let address = SurfaceAddress {
         name: "decision API",
         flag: FLAG,
         scheme: "http",
@@ -226,10 +226,10 @@ impl Route {
     }
 
     /// The place in which callers of this route may present their token.
-    const fn place(self) -> Place {
+    const fn place(self) -> TokenPlace {
         match self {
-            Self::ForwardAuth => Place::Header,
-            _ => Place::HeaderOrBearer,
+            Self::ForwardAuth => TokenPlace::Header,
+            _ => TokenPlace::HeaderOrBearer,
         }
     }
 

@@ -41,15 +41,15 @@ impl CallerToken {
     }
 
     /// True if a request presents the token in one of the permitted places.
-    pub(in crate::surfaces) fn admits(&self, headers: &HeaderMap, place: Place) -> bool {
+    pub(in crate::surfaces) fn admits(&self, headers: &HeaderMap, place: TokenPlace) -> bool {
         let own = headers.get(X_PALISADE_CALLER).map(HeaderValue::as_bytes);
-        self.matches(own) || (place == Place::HeaderOrBearer && self.matches(bearer(headers)))
+        self.matches(own) || (place == TokenPlace::HeaderOrBearer && self.matches(bearer(headers)))
     }
 }
 
 /// The places in which a request may present the token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum TokenPlace {
     /// Only the token's own header: `Authorization` belongs to the client of the original request.
     Header,
     /// Also `Authorization`, because the caller speaks for itself.
@@ -97,7 +97,7 @@ impl Callers {
     }
 
     /// Whether a request presents the token or needs none.
-    pub(in crate::surfaces) fn may_ask(&self, headers: &HeaderMap, place: Place) -> bool {
+    pub(in crate::surfaces) fn may_ask(&self, headers: &HeaderMap, place: TokenPlace) -> bool {
         let token = self.token.as_ref();
         self.counted(token.is_none_or(|token| token.admits(headers, place)))
     }
@@ -106,7 +106,7 @@ impl Callers {
     /// visits could otherwise report failures to a service on loopback.
     pub(in crate::surfaces) fn admit(
         &self,
-        place: Place,
+        place: TokenPlace,
         headers: &HeaderMap,
     ) -> Result<(), Problem> {
         if !self.may_ask(headers, place) {
@@ -114,7 +114,7 @@ impl Callers {
         }
         // Scanning the few header names once is faster than two lookups.
         let of_page = |name: &HeaderName| *name == ORIGIN || *name == SEC_FETCH_SITE;
-        if place == Place::HeaderOrBearer && headers.keys().any(of_page) {
+        if place == TokenPlace::HeaderOrBearer && headers.keys().any(of_page) {
             return Err(Problem::from_a_browser());
         }
         Ok(())

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use http::Response;
 use http_body_util::Full;
 
-pub(crate) use caller::{CallerToken, Callers, Place};
+pub(crate) use caller::{CallerToken, Callers, TokenPlace};
 
 /// An answer with a body in memory.
 pub(crate) type Reply = Response<Full<Bytes>>;

@@ -28,7 +28,7 @@ use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
 use palisade::engine::{RequestAnswer, ReservationGuard};
 use palisade::extract::client_id::FORM_BYTES_MAX;
-use palisade::extract::{Arrived, arrive};
+use palisade::extract::{ArrivedRequest, arrive};
 use palisade_core::RequestFacts;
 use palisade_core::budget::Costs;
 use palisade_core::facts::Surface as Came;
@@ -36,12 +36,12 @@ use palisade_policy::{OutcomeRoute, Spend};
 use tokio::sync::RwLock;
 
 use crate::failure::Failure;
-use crate::serve::{Client, Early, Handler, On, Place, Surface, task};
-use crate::surfaces::enforcer::{Admitted, Visit};
+use crate::serve::{Client, Early, Handler, On, Surface, SurfaceAddress, task};
+use crate::surfaces::enforcer::{ArrivalCheck, Visit};
 use crate::surfaces::exchange::ids::RequestId;
 use crate::surfaces::exchange::problem::Problem;
 use crate::surfaces::exchange::{Reply, body as whole};
-use crate::surfaces::{Enforcer, Given, size};
+use crate::surfaces::{Enforcer, SurfaceParts, size};
 use body::{Outgoing, Relayed};
 use headers::{Hop, Wishes};
 use hold::{HeldBody, Hold};
@@ -57,12 +57,12 @@ pub(crate) use upstream::Upstream;
 const METHODS: &str = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS";
 
 /// Builds the proxy, if an application is configured.
-pub(super) fn surface(given: &Given<'_>) -> Result<Option<Box<dyn Surface>>, Failure> {
+pub(super) fn surface(given: &SurfaceParts<'_>) -> Result<Option<Box<dyn Surface>>, Failure> {
     let Some(upstream) = Upstream::of(given.config)? else {
         return Ok(None);
     };
     let enforcer = Arc::clone(given.enforcer);
-    let place = Place {
+    let place = SurfaceAddress {
         name: "proxy",
         flag: "proxy",
         scheme: "http",
@@ -258,8 +258,8 @@ impl Proxy {
             *spend = arrived.and_then(|arrived| self.spend_route(arrived));
         }
         let arrived = match enforcer.admit(visit, arrived).await? {
-            Admitted::In(arrived) => arrived,
-            Admitted::Out(answer) => return Ok(Passage::Closed(answer)),
+            ArrivalCheck::In(arrived) => arrived,
+            ArrivalCheck::Out(answer) => return Ok(Passage::Closed(answer)),
         };
         let taken = match spend {
             Some(spend) => self.take_costs(spend, parts, body).await,
@@ -291,7 +291,7 @@ impl Proxy {
     /// Returns the route by which a request is a login, if it is one. Its body is then read.
     fn login_route(
         &self,
-        arrived: &mut Arrived<'_>,
+        arrived: &mut ArrivedRequest<'_>,
         parts: &Parts,
         body: &Incoming,
     ) -> Option<OutcomeRoute> {
@@ -306,7 +306,7 @@ impl Proxy {
     }
 
     /// Returns where the costs of a request are read, if its route says so. Its body is then read.
-    fn spend_route(&self, arrived: &mut Arrived<'_>) -> Option<Arc<Spend>> {
+    fn spend_route(&self, arrived: &mut ArrivedRequest<'_>) -> Option<Arc<Spend>> {
         let spends = self.enforcer.spends.load();
         let facts = &arrived.facts;
         let spend = spends.find(&facts.method, facts.host.as_ref(), &facts.path)?;
@@ -337,7 +337,7 @@ impl Proxy {
         &self,
         hop: &Hop<'_>,
         parts: &Parts,
-        arrived: &Arrived<'_>,
+        arrived: &ArrivedRequest<'_>,
         route: Option<OutcomeRoute>,
         body: Incoming,
     ) -> Result<TakenRequest, Problem> {

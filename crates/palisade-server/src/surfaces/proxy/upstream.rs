@@ -19,7 +19,7 @@ use super::connections::{Connections, Unanswered};
 use super::kept::Arriving;
 use super::pool::{Address, Fault, Pool};
 use crate::config::Config;
-use crate::connect::{self, Named};
+use crate::connect::{self, NamedFile};
 use crate::failure::Failure;
 use crate::serve::is_only_chunked;
 use crate::surfaces::exchange::ids::RequestId;
@@ -55,7 +55,7 @@ impl Upstream {
             return Ok(None);
         };
         let addresses = urls.all().map(address).collect::<Result<_, _>>()?;
-        let authority_file = proxy.upstream_ca.as_deref().map(|path| Named {
+        let authority_file = proxy.upstream_ca.as_deref().map(|path| NamedFile {
             name: "proxy.upstream_ca",
             path,
         });

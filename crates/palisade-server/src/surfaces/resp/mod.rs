@@ -12,9 +12,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use palisade::Engine;
 use palisade_core::time::SECOND;
 
-use super::Given;
+use super::SurfaceParts;
 use super::exchange::Callers;
-use crate::serve::{Line, LogLimit, On, Place, Protocol, Share, Surface};
+use crate::serve::{Line, LogLimit, On, Protocol, Share, Surface, SurfaceAddress};
 use session::Session;
 
 /// The flag that chooses the address.
@@ -43,14 +43,14 @@ impl Resp {
 }
 
 /// Builds the listener, if an address is configured.
-pub(super) fn surface(given: &Given<'_>) -> Option<Box<dyn Surface>> {
+pub(super) fn surface(given: &SurfaceParts<'_>) -> Option<Box<dyn Surface>> {
     let resp = Arc::new(Resp {
         engine: Arc::clone(&given.enforcer.engine),
         callers: given.callers(FLAG),
         connections: AtomicU64::new(0),
         pages: LogLimit::once_per(SECOND),
     });
-    let place = Place {
+    let place = SurfaceAddress {
         name: "RESP",
         flag: FLAG,
         scheme: "redis",

@@ -9,13 +9,13 @@ use std::sync::Arc;
 use bytes::{Buf, BytesMut};
 use palisade::Engine;
 use palisade::engine::{KEYED_MAX, Keyed};
-use palisade::resp::{Command, Malformed, REQUEST_BYTES_MAX, Replies, Throttle, read};
+use palisade::resp::{Command, ProtocolError, REQUEST_BYTES_MAX, Replies, Throttle, read};
 use smallvec::SmallVec;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::Resp;
 use super::session::Session;
-use crate::serve::{Activity, Line, UnderWay, Verdict};
+use crate::serve::{Activity, ConnectionVerdict, Line, UnderWay};
 
 /// Bytes that are read at a time. A request may need more.
 const READ_BYTES: usize = 16 * 1024;
@@ -40,11 +40,14 @@ pub(super) async fn converse(resp: &Resp, session: Session, line: Line) {
         talk.input.reserve(READ_BYTES);
         let received = stream.read_buf(&mut talk.input);
         // Nothing received means that the client has closed its end.
-        let Some(Ok(1..)) = activity.unless_told(Verdict::Close, received).await else {
+        let Some(Ok(1..)) = activity
+            .unless_told(ConnectionVerdict::Close, received)
+            .await
+        else {
             return;
         };
         let answered = talk.answer(&mut stream, &activity);
-        let answered = activity.unless_told(Verdict::End, answered).await;
+        let answered = activity.unless_told(ConnectionVerdict::End, answered).await;
         if !matches!(answered, Some(Ok(()))) {
             return;
         }
@@ -114,7 +117,7 @@ impl Talk<'_> {
                     }
                 }
                 Ok(None) => break,
-                Err(Malformed::Http) => {
+                Err(ProtocolError::Http) => {
                     resp.tell_of_page();
                     turn.session.is_over = true;
                 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use palisade::engine::{DescriptorAnswer, DescriptorStatus, Figure, Verdict};
+use palisade::engine::{DescriptorAnswer, DescriptorStatus, DescriptorVerdict, Figure};
 use palisade_core::Decision;
 use palisade_core::bodies::body;
 use palisade_core::headers::{Field, TakeHeaders, each_header};
@@ -129,8 +129,10 @@ impl TakeHeaders for Headers<'_, '_> {
 /// R-STATUS: writes the status of one descriptor.
 fn write_status(found: &DescriptorStatus, fields: &mut Fields<'_>) {
     let code = match found.verdict {
-        Verdict::Admitted | Verdict::WouldDeny | Verdict::NotRefunded => Code::Ok,
-        Verdict::Denied => Code::OverLimit,
+        DescriptorVerdict::Admitted
+        | DescriptorVerdict::WouldDeny
+        | DescriptorVerdict::NotRefunded => Code::Ok,
+        DescriptorVerdict::Denied => Code::OverLimit,
     };
     fields.number(status::CODE, code as u64);
     if let Some((name, figure)) = found.limit.as_ref().zip(found.figure) {
@@ -210,10 +212,10 @@ fn about(found: &DescriptorStatus) -> Value {
         return value(Kind::NullValue(0));
     };
     let verdict = match found.verdict {
-        Verdict::Admitted => "ok",
-        Verdict::Denied => "over_limit",
-        Verdict::WouldDeny => "shadow_over_limit",
-        Verdict::NotRefunded => "not_refunded",
+        DescriptorVerdict::Admitted => "ok",
+        DescriptorVerdict::Denied => "over_limit",
+        DescriptorVerdict::WouldDeny => "shadow_over_limit",
+        DescriptorVerdict::NotRefunded => "not_refunded",
     };
     let mut fields = BTreeMap::from([
         ("name".to_owned(), text(name)),

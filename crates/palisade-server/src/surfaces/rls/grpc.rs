@@ -15,7 +15,7 @@ use hyper::body::{Body, Frame, Incoming, SizeHint};
 use palisade::deadline::within;
 use prost::Message;
 
-use crate::serve::Lasting;
+use crate::serve::EndlessStream;
 
 /// Largest message that is read, in bytes.
 pub(crate) const MESSAGE_BYTES_MAX: usize = 256 * 1024;
@@ -44,12 +44,12 @@ pub(crate) enum Code {
 /// A call without an answer, with a message for the caller's log. The message never contains a
 /// value of the call.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Failed {
+pub(crate) struct GrpcError {
     pub(crate) code: Code,
     pub(crate) message: String,
 }
 
-impl Failed {
+impl GrpcError {
     pub(crate) fn new(code: Code, message: impl Into<String>) -> Self {
         Self {
             code,
@@ -99,8 +99,8 @@ fn escaped(message: &str) -> String {
     text
 }
 
-fn invalid(message: &str) -> Failed {
-    Failed::new(Code::InvalidArgument, message)
+fn invalid(message: &str) -> GrpcError {
+    GrpcError::new(Code::InvalidArgument, message)
 }
 
 /// The trailers of a call that was answered.
@@ -137,7 +137,7 @@ pub(crate) fn refuse_plain<B>(request: &Request<B>) -> Option<Response<Answer>> 
 }
 
 /// Parses the caller's timeout, if there is one: up to eight digits and a unit.
-pub(crate) fn timeout(headers: &HeaderMap) -> Result<Option<Duration>, Failed> {
+pub(crate) fn timeout(headers: &HeaderMap) -> Result<Option<Duration>, GrpcError> {
     let Some(value) = headers.get(GRPC_TIMEOUT) else {
         return Ok(None);
     };
@@ -175,7 +175,7 @@ impl Messages {
     }
 
     /// Returns the next message, or `None` at the end.
-    pub(crate) async fn next(&mut self) -> Result<Option<Bytes>, Failed> {
+    pub(crate) async fn next(&mut self) -> Result<Option<Bytes>, GrpcError> {
         loop {
             if let Some(message) = cut(&mut self.rest)? {
                 return Ok(Some(message));
@@ -190,7 +190,7 @@ impl Messages {
 }
 
 /// Cuts one message off the buffer, if it has arrived completely.
-fn cut(bytes: &mut BytesMut) -> Result<Option<Bytes>, Failed> {
+fn cut(bytes: &mut BytesMut) -> Result<Option<Bytes>, GrpcError> {
     let Some(length) = length(bytes)? else {
         return Ok(None);
     };
@@ -202,24 +202,24 @@ fn cut(bytes: &mut BytesMut) -> Result<Option<Bytes>, Failed> {
 }
 
 /// Returns the length of the message at the start of the buffer, if its prefix is complete.
-fn length(bytes: &[u8]) -> Result<Option<usize>, Failed> {
+fn length(bytes: &[u8]) -> Result<Option<usize>, GrpcError> {
     let Some((prefix, _)) = bytes.split_first_chunk::<PREFIX_BYTES>() else {
         return Ok(None);
     };
     let [flag, length @ ..] = prefix;
     if *flag != 0 {
         let message = "compressed messages are not read; send `grpc-encoding: identity`";
-        return Err(Failed::new(Code::Unimplemented, message));
+        return Err(GrpcError::new(Code::Unimplemented, message));
     }
     let length = usize::try_from(u32::from_be_bytes(*length)).unwrap_or(usize::MAX);
     if length > MESSAGE_BYTES_MAX {
         let message = "the message is longer than 262144 bytes";
-        return Err(Failed::new(Code::ResourceExhausted, message));
+        return Err(GrpcError::new(Code::ResourceExhausted, message));
     }
     Ok(Some(length))
 }
 
-async fn data(body: &mut Incoming) -> Result<Option<Bytes>, Failed> {
+async fn data(body: &mut Incoming) -> Result<Option<Bytes>, GrpcError> {
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|_| invalid("the message could not be received"))?;
         if let Ok(data) = frame.into_data() {
@@ -230,18 +230,18 @@ async fn data(body: &mut Incoming) -> Result<Option<Bytes>, Failed> {
 }
 
 /// Reads the only message of a unary call, which must arrive within `time_max`.
-pub(crate) async fn only(body: Incoming, time_max: Duration) -> Result<Bytes, Failed> {
+pub(crate) async fn only(body: Incoming, time_max: Duration) -> Result<Bytes, GrpcError> {
     within(time_max, pin!(read_only(body)))
         .await
         .unwrap_or_else(|_| {
-            Err(Failed::new(
+            Err(GrpcError::new(
                 Code::DeadlineExceeded,
                 "the message did not arrive in time",
             ))
         })
 }
 
-async fn read_only(mut body: Incoming) -> Result<Bytes, Failed> {
+async fn read_only(mut body: Incoming) -> Result<Bytes, GrpcError> {
     let first = data(&mut body).await?;
     let mut first = first.ok_or_else(|| invalid("there is no message"))?;
     // Usually a message is one frame, and nothing is copied.
@@ -265,7 +265,7 @@ async fn read_only(mut body: Incoming) -> Result<Bytes, Failed> {
 }
 
 /// Whether the body ends here.
-async fn ended(body: &mut Incoming) -> Result<bool, Failed> {
+async fn ended(body: &mut Incoming) -> Result<bool, GrpcError> {
     if body.is_end_stream() {
         return Ok(true);
     }
@@ -303,7 +303,7 @@ pub(crate) fn answered(framed: Bytes) -> Response<Answer> {
 /// A response of several messages that may never end.
 pub(crate) fn stream(messages: Frames) -> Response<Answer> {
     let mut response = with_body(Answer::Stream(messages));
-    response.extensions_mut().insert(Lasting);
+    response.extensions_mut().insert(EndlessStream);
     response
 }
 
@@ -376,7 +376,7 @@ mod tests {
 
     #[test]
     fn a_message_is_escaped_as_grpc_spells_it() {
-        let failed = Failed::new(Code::Unauthenticated, "send `Bearer \u{2026}`: 100%\n");
+        let failed = GrpcError::new(Code::Unauthenticated, "send `Bearer \u{2026}`: 100%\n");
         let trailers = failed.trailers();
         assert_eq!(trailers[GRPC_MESSAGE], "send `Bearer %E2%80%A6`: 100%25%0A");
     }

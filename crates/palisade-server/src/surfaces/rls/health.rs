@@ -10,7 +10,7 @@ use hyper::body::Frame;
 use prost::Message;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
-use super::grpc::{self, Code, Failed, Frames};
+use super::grpc::{self, Code, Frames, GrpcError};
 use crate::serve::{Stop, task};
 use crate::surfaces::Enforcer;
 
@@ -47,11 +47,11 @@ enum Condition {
 pub(super) struct Health {
     pub(super) enforcer: Arc<Enforcer>,
     stop: Stop,
-    watched: Arc<Watched>,
+    watched: Arc<SharedHealth>,
 }
 
 /// State that all watchers share.
-struct Watched {
+struct SharedHealth {
     /// The last condition; [`Condition::Unknown`] before the first check.
     condition: watch::Sender<Condition>,
     /// Whether a task is running that checks for all watchers.
@@ -61,7 +61,7 @@ struct Watched {
 
 impl Health {
     pub(super) fn new(enforcer: Arc<Enforcer>, stop: Stop) -> Self {
-        let watched = Watched {
+        let watched = SharedHealth {
             condition: watch::Sender::new(Condition::Unknown),
             is_looking: AtomicBool::new(false),
             places: Arc::new(Semaphore::new(WATCHERS_MAX)),
@@ -74,12 +74,15 @@ impl Health {
     }
 
     /// Returns the condition now.
-    pub(super) fn check(&self, request: &Request) -> Result<Response, Failed> {
+    pub(super) fn check(&self, request: &Request) -> Result<Response, GrpcError> {
         match is_here(&request.service) {
             true => Ok(Response {
                 status: self.condition() as i32,
             }),
-            false => Err(Failed::new(Code::NotFound, "there is no such service here")),
+            false => Err(GrpcError::new(
+                Code::NotFound,
+                "there is no such service here",
+            )),
         }
     }
 
@@ -93,11 +96,11 @@ impl Health {
     }
 
     /// Streams the condition, now and at each change, until the service stops.
-    pub(super) fn watch(&self, request: &Request) -> Result<Frames, Failed> {
+    pub(super) fn watch(&self, request: &Request) -> Result<Frames, GrpcError> {
         let place = Arc::clone(&self.watched.places).try_acquire_owned();
         let place = place.map_err(|_| {
             let message = "too many are watching; ask again later, or with `Check`";
-            Failed::new(Code::ResourceExhausted, message)
+            GrpcError::new(Code::ResourceExhausted, message)
         })?;
         let watch = Watch {
             condition: self.follow(),
@@ -144,7 +147,7 @@ impl Health {
     }
 }
 
-impl Watched {
+impl SharedHealth {
     /// Whether nobody watches any more, so that the checking task may end.
     fn rests(&self) -> bool {
         let is_alone = || self.condition.receiver_count() == 0;
@@ -182,7 +185,7 @@ impl Watch {
                 return (Frame::data(grpc::framed(&response)), Some(self));
             }
             if self.health.stop.is_draining() {
-                let ended = Failed::new(Code::Unavailable, "the service ends");
+                let ended = GrpcError::new(Code::Unavailable, "the service ends");
                 return (Frame::trailers(ended.trailers()), None);
             }
             tokio::select! {

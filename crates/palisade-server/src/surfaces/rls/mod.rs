@@ -16,15 +16,15 @@ use std::time::Duration;
 use http::{HeaderMap, Request, Response};
 use hyper::body::Incoming;
 use palisade::deadline::within;
-use palisade_policy::Place as WrittenAt;
+use palisade_policy::Place;
 use prost::Message;
 
-use super::Given;
+use super::SurfaceParts;
 use super::exchange::ids::RequestId;
-use super::exchange::{Callers, Place};
+use super::exchange::{Callers, TokenPlace};
 use crate::config;
-use crate::serve::{Client, Handler, On, Place as Address, Surface, trace};
-use grpc::{Answer, Code, Failed, Messages};
+use crate::serve::{Client, Handler, On, Surface, SurfaceAddress, trace};
+use grpc::{Answer, Code, GrpcError, Messages};
 use health::Health;
 
 /// The gRPC services of this address.
@@ -47,13 +47,13 @@ struct RateLimits {
 }
 
 /// Whether the service is needed: a limit has a domain, or an address was configured.
-pub(super) fn is_wanted(given: &Given<'_>) -> bool {
-    let is_chosen = given.config.places.of_key("server.grpc") != WrittenAt::Nowhere;
+pub(super) fn is_wanted(given: &SurfaceParts<'_>) -> bool {
+    let is_chosen = given.config.places.of_key("server.grpc") != Place::Nowhere;
     is_chosen || given.config.policy().domains().next().is_some()
 }
 
 /// Builds the service on its address.
-pub(super) fn surface(given: &Given<'_>) -> Box<dyn Surface> {
+pub(super) fn surface(given: &SurfaceParts<'_>) -> Box<dyn Surface> {
     let server = &given.config.server;
     let service = Arc::new(RateLimits {
         health: Health::new(Arc::clone(given.enforcer), given.stop.clone()),
@@ -61,7 +61,7 @@ pub(super) fn surface(given: &Given<'_>) -> Box<dyn Surface> {
         read_timeout: server.header_timeout,
         request_timeout: server.request_timeout,
     });
-    let address = Address {
+    let address = SurfaceAddress {
         name: "gRPC",
         flag: FLAG,
         scheme: "http",
@@ -97,14 +97,14 @@ impl Handler for RateLimits {
         answered
             .unwrap_or_else(|_| {
                 let message = "the call took longer than its deadline";
-                Err(Failed::new(Code::DeadlineExceeded, message))
+                Err(GrpcError::new(Code::DeadlineExceeded, message))
             })
             .unwrap_or_else(|failed| failed.response())
     }
 }
 
 impl RateLimits {
-    async fn route(&self, request: Request<Incoming>) -> Result<Response<Answer>, Failed> {
+    async fn route(&self, request: Request<Incoming>) -> Result<Response<Answer>, GrpcError> {
         let headers = request.headers();
         match request.uri().path() {
             "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit" => {
@@ -126,7 +126,7 @@ impl RateLimits {
                 let questions = Messages::of(request.into_body());
                 Ok(grpc::stream(reflection::answer(questions)))
             }
-            _ => Err(Failed::new(
+            _ => Err(GrpcError::new(
                 Code::Unimplemented,
                 "there is no such method here",
             )),
@@ -138,32 +138,33 @@ impl RateLimits {
         &self,
         request: Request<Incoming>,
         name: &str,
-    ) -> Result<M, Failed> {
+    ) -> Result<M, GrpcError> {
         let bytes = grpc::only(request.into_body(), self.read_timeout).await?;
-        M::decode(bytes)
-            .map_err(|_| Failed::new(Code::InvalidArgument, format!("the message is no `{name}`")))
+        M::decode(bytes).map_err(|_| {
+            GrpcError::new(Code::InvalidArgument, format!("the message is no `{name}`"))
+        })
     }
 
     /// Authenticates a caller by the same token as the decision API.
-    fn admit(&self, headers: &HeaderMap) -> Result<(), Failed> {
-        let admitted = self.callers.admit(Place::HeaderOrBearer, headers);
+    fn admit(&self, headers: &HeaderMap) -> Result<(), GrpcError> {
+        let admitted = self.callers.admit(TokenPlace::HeaderOrBearer, headers);
         admitted.map_err(|_| {
             let message =
                 "send the caller token as `authorization: Bearer …`; web pages are not answered";
-            Failed::new(Code::Unauthenticated, message)
+            GrpcError::new(Code::Unauthenticated, message)
         })
     }
 
     async fn should_rate_limit(
         &self,
         request: Request<Incoming>,
-    ) -> Result<Response<Answer>, Failed> {
+    ) -> Result<Response<Answer>, GrpcError> {
         let id = RequestId::of(request.headers());
         trace::identify(id.as_str());
         let message: messages::Request = self.read(request, "RateLimitRequest").await?;
         let facts = decode::facts(&message);
         let mut facts =
-            facts.map_err(|error| Failed::new(Code::InvalidArgument, error.to_string()))?;
+            facts.map_err(|error| GrpcError::new(Code::InvalidArgument, error.to_string()))?;
         facts.request_id = id.id();
         let answer = self.health.enforcer.engine.check_descriptors(&facts).await;
         Ok(grpc::answered(encode::framed(&answer, id.as_str())))

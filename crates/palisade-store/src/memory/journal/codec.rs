@@ -12,8 +12,8 @@ use palisade_core::limit::{Hits, State};
 use palisade_core::record::{RecordKey, RecordKind};
 use palisade_core::time::Micros;
 
-use super::frames::{Found, Frames, frame};
-use crate::memory::records::Stored;
+use super::frames::{Frames, NextFrame, frame};
+use crate::memory::records::StoredRecord;
 use crate::{Entry, Record, Registry};
 
 const MAGIC: &[u8; 8] = b"palisade";
@@ -26,7 +26,7 @@ const FRAME_BYTES: usize = 8 << 20;
 #[derive(Clone, Debug)]
 pub(crate) enum Change {
     Bucket(Digest, Option<(State, Micros)>),
-    Record(RecordKey, Option<Stored>),
+    Record(RecordKey, Option<StoredRecord>),
     Entry(Registry, String, Option<Entry>),
 }
 
@@ -71,7 +71,7 @@ impl Batch {
         self.close_if_long();
     }
 
-    pub(crate) fn record(&mut self, key: RecordKey, held: Option<&Stored>) {
+    pub(crate) fn record(&mut self, key: RecordKey, held: Option<&StoredRecord>) {
         self.name(|| Name::Record(key));
         self.tag(2, held.is_some());
         self.bytes(&[key.kind.code()]);
@@ -250,12 +250,12 @@ fn walk(
     let mut damaged = 0;
     loop {
         let payload = match frames.next()? {
-            Found::Whole(payload) => payload,
-            Found::Damaged => {
+            NextFrame::Whole(payload) => payload,
+            NextFrame::Damaged => {
                 damaged += 1;
                 continue;
             }
-            Found::End => {
+            NextFrame::End => {
                 through.torn = frames.position() - through.good;
                 return Ok(through);
             }
@@ -338,11 +338,11 @@ impl<'a> Cursor<'a> {
         })
     }
 
-    fn stored(&mut self, key: RecordKey) -> Option<Stored> {
+    fn stored(&mut self, key: RecordKey) -> Option<StoredRecord> {
         let expires_at = Micros(self.number()?);
         let revision = self.number()?;
         let bytes = self.text()?.to_vec();
-        Some(Stored {
+        Some(StoredRecord {
             key,
             record: Record { bytes, revision },
             expires_at,

@@ -24,7 +24,7 @@ pub(super) fn frame(out: &mut Vec<u8>, payload: &[u8]) {
 }
 
 /// Result of reading the next frame.
-pub(super) enum Found {
+pub(super) enum NextFrame {
     Whole(Vec<u8>),
     /// Bytes that are no frame, or no whole one; the search goes on after them.
     Damaged,
@@ -61,11 +61,11 @@ impl<R: Read> Frames<R> {
         self.position
     }
 
-    pub(super) fn next(&mut self) -> io::Result<Found> {
+    pub(super) fn next(&mut self) -> io::Result<NextFrame> {
         let (marked, mark) = (self.mark, self.mark.len());
         let head = self.peek(mark + HEAD)?;
         if head.is_empty() {
-            return Ok(Found::End);
+            return Ok(NextFrame::End);
         }
         let Some(len) = payload_len(head, marked) else {
             return self.skip();
@@ -78,14 +78,14 @@ impl<R: Read> Frames<R> {
             Some(payload) => {
                 let payload = payload.to_vec();
                 self.consume(whole);
-                Ok(Found::Whole(payload))
+                Ok(NextFrame::Whole(payload))
             }
             None => self.skip(),
         }
     }
 
     /// Moves on to the next mark, at least a byte further.
-    fn skip(&mut self) -> io::Result<Found> {
+    fn skip(&mut self) -> io::Result<NextFrame> {
         self.consume(1);
         loop {
             let ahead = self.peek(1 << 16)?;
@@ -97,11 +97,11 @@ impl<R: Read> Frames<R> {
                 // Without marks, nothing says where the next frame would be.
                 Some(at) if !self.mark.is_empty() => {
                     self.consume(at);
-                    return Ok(Found::Damaged);
+                    return Ok(NextFrame::Damaged);
                 }
                 _ if is_last => {
                     self.consume(len);
-                    return Ok(Found::End);
+                    return Ok(NextFrame::End);
                 }
                 // A mark may lie across the end of what was read.
                 _ => self.consume(len - MARK.len() + 1),
@@ -154,9 +154,9 @@ mod tests {
         let (mut whole, mut damaged) = (Vec::new(), 0);
         loop {
             match frames.next().unwrap() {
-                Found::Whole(payload) => whole.push(payload),
-                Found::Damaged => damaged += 1,
-                Found::End => return (whole, damaged, frames.position()),
+                NextFrame::Whole(payload) => whole.push(payload),
+                NextFrame::Damaged => damaged += 1,
+                NextFrame::End => return (whole, damaged, frames.position()),
             }
         }
     }

@@ -15,7 +15,7 @@ use super::disk::{Disk, Sink};
 use super::files::Files;
 use super::*;
 use crate::conformance::{Rng, START, TestClock, TestLimits, spec};
-use crate::memory::records::Stored;
+use crate::memory::records::StoredRecord;
 use crate::memory::{MemoryConfig, MemoryStore};
 use crate::{
     Buckets, Commit, Entry, Record, Records, Registries, Registry, StoreError, Take, Vitals,
@@ -183,7 +183,7 @@ impl Disk for SimDisk {
     }
 }
 
-type Opened = (MemoryStore<Arc<TestClock>>, RecoveryReport);
+type OpenedStore = (MemoryStore<Arc<TestClock>>, RecoveryReport);
 
 fn config(compact_bytes: u64) -> MemoryConfig {
     MemoryConfig {
@@ -197,11 +197,11 @@ fn config(compact_bytes: u64) -> MemoryConfig {
     }
 }
 
-fn open(disk: &SimDisk, compact_bytes: u64) -> Result<Opened, OpenError> {
+fn open(disk: &SimDisk, compact_bytes: u64) -> Result<OpenedStore, OpenError> {
     open_at(disk, compact_bytes, START)
 }
 
-fn open_at(disk: &SimDisk, compact_bytes: u64, now: Micros) -> Result<Opened, OpenError> {
+fn open_at(disk: &SimDisk, compact_bytes: u64, now: Micros) -> Result<OpenedStore, OpenError> {
     let clock = Arc::new(TestClock::at(now));
     MemoryStore::open_on(Arc::new(disk.clone()), clock, &config(compact_bytes))
 }
@@ -637,9 +637,9 @@ async fn any_flipped_bit_is_noticed_and_no_start_fails() {
 /// Two records that always change together, and do so while a snapshot is between
 /// its first and its second part.
 #[derive(Default)]
-struct Moving(Mutex<(u64, bool)>);
+struct MovingPair(Mutex<(u64, bool)>);
 
-impl Moving {
+impl MovingPair {
     fn step(&self) {
         let mut held = self.0.lock();
         *held = (held.0 + 1, true);
@@ -651,7 +651,7 @@ impl Moving {
             revision: value,
         };
         let expires_at = START.plus(DAY);
-        let stored = Stored {
+        let stored = StoredRecord {
             key,
             record,
             expires_at,
@@ -660,7 +660,7 @@ impl Moving {
     }
 }
 
-impl Durable for Moving {
+impl Durable for MovingPair {
     fn collect_changed(&self, batch: &mut Batch) {
         let (value, is_changed) = std::mem::take(&mut *self.0.lock());
         self.0.lock().0 = value;
@@ -695,7 +695,7 @@ async fn q_durable_a_commit_during_a_snapshot_is_whole_or_not_at_all() {
         let Ok((files, _)) = Files::open(Arc::new(disk.clone()), 10, |_, _| {}) else {
             continue;
         };
-        let source = Arc::new(Moving::default());
+        let source = Arc::new(MovingPair::default());
         let journal = config(10).journal;
         let writer = Writer::start(Arc::clone(&source) as _, files, &journal).unwrap();
         for _ in 0..4 {

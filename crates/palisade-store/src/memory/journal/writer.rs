@@ -36,9 +36,9 @@ const PAUSE_MAX: Duration = Duration::from_secs(2);
 const PARTS_PER_TURN: usize = 64;
 
 #[derive(Default)]
-struct Shared {
+struct WriterState {
     has_changes: AtomicBool,
-    asked: Mutex<Asked>,
+    asked: Mutex<WriterRequests>,
     changed: Condvar,
     health: Mutex<Option<StoreError>>,
     commits: AtomicU64,
@@ -48,14 +48,14 @@ struct Shared {
 }
 
 #[derive(Default)]
-struct Asked {
+struct WriterRequests {
     end: bool,
     flushes: Vec<Answer>,
 }
 
 /// Handle of the thread. Dropping it writes what is left and ends the thread.
 pub(crate) struct Writer {
-    shared: Arc<Shared>,
+    shared: Arc<WriterState>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -65,7 +65,7 @@ impl Writer {
         files: Files,
         config: &JournalConfig,
     ) -> std::io::Result<Self> {
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(WriterState::default());
         shared.bytes.store(files.bytes(), Ordering::Relaxed);
         let mut turns = Turns {
             shared: Arc::clone(&shared),
@@ -140,7 +140,7 @@ impl Drop for Writer {
 }
 
 struct Turns {
-    shared: Arc<Shared>,
+    shared: Arc<WriterState>,
     source: Arc<dyn Durable>,
     files: Files,
     every: Duration,
@@ -172,7 +172,7 @@ impl Turns {
     fn wait(&self) -> (bool, Vec<Answer>) {
         let shared = &*self.shared;
         let mut asked = shared.asked.lock();
-        let is_urgent = |asked: &Asked| asked.end || !asked.flushes.is_empty();
+        let is_urgent = |asked: &WriterRequests| asked.end || !asked.flushes.is_empty();
         while !is_urgent(&asked)
             && !shared.has_changes.load(Ordering::Acquire)
             && self.snapshot.is_none()

@@ -4,8 +4,8 @@ use loom::sync::atomic::{AtomicU64, Ordering};
 use loom::sync::{Arc, Mutex};
 use loom::thread;
 
-use super::{Atomic, Seen, Slot};
-use crate::memory::word::{Held, Word};
+use super::{Atomic, Slot, SlotView};
+use crate::memory::word::{Word, WordContent};
 
 impl Atomic for AtomicU64 {
     fn new(value: u64) -> Self {
@@ -63,10 +63,10 @@ impl Pair {
     fn take_unlocked(&self, tag: u64) -> Option<()> {
         loop {
             let (slot, word) = self.slots.iter().find_map(|slot| match slot.look(tag) {
-                Seen::Own(word) => Some((slot, word)),
+                SlotView::Own(word) => Some((slot, word)),
                 _ => None,
             })?;
-            let Held::Ticks(_) = word.held() else {
+            let WordContent::Ticks(_) = word.held() else {
                 return None;
             };
             if slot.swap(word, one_more(word)) {
@@ -78,13 +78,13 @@ impl Pair {
     fn find(&self, tag: u64) -> &Slot<AtomicU64> {
         self.slots
             .iter()
-            .find(|slot| matches!(slot.look(tag), Seen::Own(_)))
+            .find(|slot| matches!(slot.look(tag), SlotView::Own(_)))
             .unwrap()
     }
 
     fn ticks(&self, tag: u64) -> u64 {
         match self.find(tag).word().held() {
-            Held::Ticks(ticks) => ticks,
+            WordContent::Ticks(ticks) => ticks,
             other => panic!("{other:?}"),
         }
     }
@@ -95,7 +95,7 @@ impl Pair {
         let _locked = self.lock.lock().unwrap();
         let [first, second] = &self.slots;
         let word = first.lock();
-        let Held::Ticks(ticks) = word.held() else {
+        let WordContent::Ticks(ticks) = word.held() else {
             panic!("under the lock nobody else works on it");
         };
         second.assign(OURS, |free| free.with_ticks(ticks).unwrap());
@@ -116,7 +116,7 @@ impl Pair {
 }
 
 fn one_more(word: Word) -> Word {
-    let Held::Ticks(ticks) = word.held() else {
+    let WordContent::Ticks(ticks) = word.held() else {
         panic!("{:?}", word.held());
     };
     word.with_ticks(ticks + 1).unwrap()
@@ -198,6 +198,6 @@ fn no_interleaving_loses_a_take_while_a_gap_closes() {
         pair.take(OURS);
         mover.join().unwrap();
         assert_eq!(pair.ticks(OURS), START + 1);
-        assert_eq!(pair.slots[1].word().held(), Held::Empty);
+        assert_eq!(pair.slots[1].word().held(), WordContent::Empty);
     });
 }

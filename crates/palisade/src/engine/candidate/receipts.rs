@@ -10,11 +10,11 @@ use parking_lot::Mutex;
 pub(super) struct Receipts {
     count_max: usize,
     hasher: RandomState,
-    kept: Mutex<Kept>,
+    kept: Mutex<ReceiptTable>,
 }
 
 #[derive(Default)]
-struct Kept {
+struct ReceiptTable {
     /// The candidate's receipts by a keyed hash of the caller's, so that the caller's receipt,
     /// which names buckets, is not kept as well.
     own: HashMap<u64, Box<str>>,

@@ -8,14 +8,14 @@
 
 use palisade_core::limit::Reading;
 use palisade_core::plan::Charge;
-use palisade_store::{Answer, Charged, ResetDone, Store, Take, Taken};
+use palisade_store::{Answer, ChargeReadings, ResetDone, Store, Take, TakenCharge};
 
 /// Evaluates the buckets of a decision under every name they have.
 pub(in crate::engine) fn charge<'a>(
     store: &'a dyn Store,
     charges: &'a [Charge<'a>],
     take: Take,
-) -> Answer<'a, Charged> {
+) -> Answer<'a, ChargeReadings> {
     match BothNames::of(store, charges) {
         None => store.charge(charges, take),
         Some(both) => Answer::later(async move {
@@ -30,7 +30,7 @@ pub(super) fn charge_each<'a>(
     store: &'a dyn Store,
     charges: &'a [Charge<'a>],
     take: Take,
-) -> Answer<'a, Vec<Charged>> {
+) -> Answer<'a, Vec<ChargeReadings>> {
     if !is_rotating(charges) {
         return store.charge_each(charges, take);
     }
@@ -44,7 +44,10 @@ pub(super) fn charge_each<'a>(
 }
 
 /// Gives back what was taken to every name it was taken under.
-pub(super) fn give_back<'a>(store: &'a dyn Store, taken: &'a [Taken<'a>]) -> Answer<'a, Charged> {
+pub(super) fn give_back<'a>(
+    store: &'a dyn Store,
+    taken: &'a [TakenCharge<'a>],
+) -> Answer<'a, ChargeReadings> {
     if taken.iter().all(|taken| taken.charge.previous.is_none()) {
         return store.give_back(taken);
     }
@@ -55,7 +58,7 @@ pub(super) fn give_back<'a>(store: &'a dyn Store, taken: &'a [Taken<'a>]) -> Ans
     let positions = (0..taken.len()).chain(both.twins.iter().copied());
     let instants = positions.filter_map(|position| Some(taken.get(position)?.at));
     let all = both.charges.iter().cloned().zip(instants);
-    let all: Vec<Taken<'_>> = all.map(|(charge, at)| Taken { charge, at }).collect();
+    let all: Vec<TakenCharge<'_>> = all.map(|(charge, at)| TakenCharge { charge, at }).collect();
     Answer::later(async move {
         let charged = store.give_back(&all).await?;
         Ok(both.merged(charged))
@@ -63,7 +66,10 @@ pub(super) fn give_back<'a>(store: &'a dyn Store, taken: &'a [Taken<'a>]) -> Ans
 }
 
 /// Gives back a cost that names no charge.
-pub(super) fn refund<'a>(store: &'a dyn Store, charges: &'a [Charge<'a>]) -> Answer<'a, Charged> {
+pub(super) fn refund<'a>(
+    store: &'a dyn Store,
+    charges: &'a [Charge<'a>],
+) -> Answer<'a, ChargeReadings> {
     match BothNames::of(store, charges) {
         None => store.refund(charges),
         Some(both) => Answer::later(async move {
@@ -122,7 +128,7 @@ impl<'p> BothNames<'p> {
     }
 
     /// One reading for each charge: of its two names the one that leaves less.
-    fn merged(&self, mut charged: Charged) -> Charged {
+    fn merged(&self, mut charged: ChargeReadings) -> ChargeReadings {
         let count = self.charges.len() - self.twins.len();
         let count = count.min(charged.readings.len());
         let twins: Vec<Reading> = charged.readings.drain(count..).collect();

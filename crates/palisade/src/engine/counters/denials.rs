@@ -13,7 +13,7 @@ use palisade_core::limit::Reading;
 use palisade_core::plan::Charge;
 use palisade_core::policy::Scope;
 use palisade_core::time::Micros;
-use palisade_store::Charged;
+use palisade_store::ChargeReadings;
 use parking_lot::Mutex;
 
 use super::{ChargeOutcome, denied};
@@ -137,7 +137,7 @@ impl Denials {
     pub(super) fn learn(
         &self,
         charges: &[Charge<'_>],
-        charged: &Charged,
+        charged: &ChargeReadings,
         asked: Micros,
         epoch: u64,
     ) {
@@ -172,7 +172,7 @@ impl Denials {
     }
 
     /// Remembers the readings of a call of Envoy that was denied.
-    pub(super) fn learn_companions(&self, charges: &[Charge<'_>], charged: &Charged) {
+    pub(super) fn learn_companions(&self, charges: &[Charge<'_>], charged: &ChargeReadings) {
         let is_call = |charge: &Charge<'_>| charge.limit.scope == Scope::Descriptor;
         if charged.admitted || charges.len() < 2 || !charges.first().is_some_and(is_call) {
             return;
@@ -279,7 +279,7 @@ mod tests {
             reset_at: now.plus(60),
             retry_at: Some(now.plus(60)),
         };
-        let denied = Charged {
+        let denied = ChargeReadings {
             now,
             admitted: false,
             readings: vec![reading; plan.charges.len()].into(),

@@ -27,14 +27,14 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use palisade_core::Digest;
-use palisade_core::decide::Judged;
+use palisade_core::decide::JudgedCharges;
 use palisade_core::failure::FallbackPolicy;
 use palisade_core::limit::{BucketSpec, Reading};
 use palisade_core::plan::{Charge, Plan, QuotaPlan};
 use palisade_core::policy::Accuracy;
 use palisade_core::receipt::Place;
 use palisade_core::time::Micros;
-use palisade_store::{Charged, Take};
+use palisade_store::{ChargeReadings, Take};
 use tokio::time::Instant;
 
 use super::link::{CallTimes, LIMITS, Link, LocalStore, NoAnswer, local_store};
@@ -82,11 +82,11 @@ pub(super) struct ChargeOutcome<'c, 'p> {
     /// need not, or cannot, be asked.
     pub(super) charges: Cow<'c, [Charge<'p>]>,
     /// One reading for each.
-    pub(super) charged: Charged,
+    pub(super) charged: ChargeReadings,
 }
 
 impl<'c, 'p> ChargeOutcome<'c, 'p> {
-    pub(super) const fn all(charges: &'c [Charge<'p>], charged: Charged) -> Self {
+    pub(super) const fn all(charges: &'c [Charge<'p>], charged: ChargeReadings) -> Self {
         Self {
             charges: Cow::Borrowed(charges),
             charged,
@@ -105,8 +105,8 @@ impl<'c, 'p> ChargeOutcome<'c, 'p> {
     }
 
     /// The charges as a decision goes by them.
-    pub(super) fn judged(&self) -> Judged<'_> {
-        Judged {
+    pub(super) fn judged(&self) -> JudgedCharges<'_> {
+        JudgedCharges {
             charges: &self.charges,
             readings: &self.charged.readings,
             now: self.charged.now,
@@ -200,7 +200,7 @@ impl Counters {
 
     /// Remembers what a shared store denied when it was asked at `asked`. A denial would hide
     /// tokens that other requests have taken meanwhile.
-    fn learn(&self, charges: &[Charge<'_>], charged: &Charged, asked: Micros, epoch: u64) {
+    fn learn(&self, charges: &[Charge<'_>], charged: &ChargeReadings, asked: Micros, epoch: u64) {
         let holds_tokens = |charge: &Charge<'_>| self.leases.has_usable(charge, asked);
         if !charged.admitted && !charges.iter().any(holds_tokens) {
             self.denials.learn(charges, charged, asked, epoch);
@@ -308,8 +308,8 @@ impl Counters {
 }
 
 /// Readings of buckets of which at least one denies.
-fn denied(now: Micros, readings: impl IntoIterator<Item = Reading>) -> Charged {
-    Charged {
+fn denied(now: Micros, readings: impl IntoIterator<Item = Reading>) -> ChargeReadings {
+    ChargeReadings {
         now,
         admitted: false,
         readings: readings.into_iter().collect(),

@@ -7,7 +7,7 @@ use palisade_core::limit::{BucketSpec, Reading, State};
 use palisade_core::plan::{Charge, OnExceed};
 use palisade_core::receipt::Place;
 use palisade_core::time::Micros;
-use palisade_store::{BucketReadings, Buckets, Charged, Take, Taken};
+use palisade_store::{BucketReadings, Buckets, ChargeReadings, Take, TakenCharge};
 use tokio::time::Instant;
 
 use super::super::link::{CallTimes, LIMITS, NoAnswer};
@@ -123,7 +123,7 @@ impl Counters {
         take: Take,
         now: Micros,
         ends: Instant,
-    ) -> Result<Charged, NoAnswer> {
+    ) -> Result<ChargeReadings, NoAnswer> {
         let there = steps.there();
         if there.is_empty() {
             return Ok(nothing(now));
@@ -145,7 +145,7 @@ impl Counters {
         charges: &[Charge<'_>],
         places: impl Iterator<Item = Place>,
         ends: Instant,
-    ) -> Result<Charged, NoAnswer> {
+    ) -> Result<ChargeReadings, NoAnswer> {
         let terms = Terms {
             take: Take::Consume,
             ends,
@@ -162,10 +162,10 @@ impl Counters {
     /// Gives back what was charged, each where it was, as far as it still counts.
     pub(in crate::engine) async fn give_back(
         &self,
-        lines: &[(Place, Taken<'_>)],
+        lines: &[(Place, TakenCharge<'_>)],
         ends: Instant,
-    ) -> Result<Charged, NoAnswer> {
-        let of = |wanted: Place| -> Vec<Taken<'_>> {
+    ) -> Result<ChargeReadings, NoAnswer> {
+        let of = |wanted: Place| -> Vec<TakenCharge<'_>> {
             let own = lines.iter().filter(|(place, _)| *place == wanted);
             own.map(|(_, taken)| taken.clone()).collect()
         };
@@ -184,7 +184,7 @@ impl Counters {
         &self,
         charges: &[Charge<'_>],
         ends: Instant,
-    ) -> Result<Charged, NoAnswer> {
+    ) -> Result<ChargeReadings, NoAnswer> {
         let now = self.store.now();
         // As if they were looked at: leased ones in the store, in the figures of their leases.
         let steps = self.steps(charges, Take::Peek, now);
@@ -259,7 +259,7 @@ impl<'c, 'p> Steps<'c, 'p> {
     }
 
     /// Notes what one layer said to the steps that end in it.
-    fn fill(&mut self, layer: Layer, charged: &Charged) {
+    fn fill(&mut self, layer: Layer, charged: &ChargeReadings) {
         let own = self.0.iter_mut().filter(|step| step.layer() == layer);
         for (position, step) in own.enumerate() {
             let reading = charged.readings.get(position);
@@ -287,15 +287,20 @@ impl<'c, 'p> Steps<'c, 'p> {
     }
 
     /// The readings of this process and of the store, in the order of the charges.
-    fn filled(mut self, near: &Charged, far: &Charged) -> Charged {
+    fn filled(mut self, near: &ChargeReadings, far: &ChargeReadings) -> ChargeReadings {
         self.fill(Layer::Process, near);
         self.fill(Layer::Store, far);
         self.gather(near, far, false)
     }
 
     /// The readings of all steps that have one, by the store's clock.
-    fn gather(&self, near: &Charged, far: &Charged, notes_instants: bool) -> Charged {
-        let mut all = Charged {
+    fn gather(
+        &self,
+        near: &ChargeReadings,
+        far: &ChargeReadings,
+        notes_instants: bool,
+    ) -> ChargeReadings {
+        let mut all = ChargeReadings {
             now: far.now,
             admitted: near.admitted && far.admitted,
             readings: BucketReadings::with_capacity(self.0.len()),
@@ -319,8 +324,8 @@ impl<'c, 'p> Steps<'c, 'p> {
 }
 
 /// The answer of a layer that was asked for no bucket.
-fn nothing(now: Micros) -> Charged {
-    Charged {
+fn nothing(now: Micros) -> ChargeReadings {
+    ChargeReadings {
         now,
         admitted: true,
         readings: BucketReadings::new(),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use palisade_core::plan::Charge;
 use palisade_core::time::Micros;
-use palisade_store::{Charged, Take, Taken};
+use palisade_store::{ChargeReadings, Take, TakenCharge};
 use tokio::time::Instant;
 
 use super::super::link::{CallTimes, For, LIMITS, Link, NoAnswer};
@@ -37,7 +37,7 @@ impl StoreBuckets {
         charges: &[Charge<'_>],
         take: Take,
         times: CallTimes,
-    ) -> Result<Charged, NoAnswer> {
+    ) -> Result<ChargeReadings, NoAnswer> {
         let call = self.link.call(whom, times, |store| {
             both_names::charge(store, charges, take)
         });
@@ -53,7 +53,7 @@ impl StoreBuckets {
         &self,
         charges: &[Charge<'_>],
         ends: Instant,
-    ) -> Result<Charged, NoAnswer> {
+    ) -> Result<ChargeReadings, NoAnswer> {
         self.charge(LIMITS, charges, Take::Peek, ends.into()).await
     }
 
@@ -63,7 +63,7 @@ impl StoreBuckets {
         charges: &[Charge<'_>],
         take: Take,
         ends: Instant,
-    ) -> Result<Vec<Charged>, NoAnswer> {
+    ) -> Result<Vec<ChargeReadings>, NoAnswer> {
         let asked = self.now();
         let call = self.link.call(LIMITS, ends, |store| {
             both_names::charge_each(store, charges, take)
@@ -79,9 +79,9 @@ impl StoreBuckets {
     pub(super) async fn give_back(
         &self,
         whom: For,
-        taken: &[Taken<'_>],
+        taken: &[TakenCharge<'_>],
         ends: Instant,
-    ) -> Result<Charged, NoAnswer> {
+    ) -> Result<ChargeReadings, NoAnswer> {
         let asked = self.now();
         let call = self
             .link
@@ -97,7 +97,7 @@ impl StoreBuckets {
         &self,
         charges: &[Charge<'_>],
         ends: Instant,
-    ) -> Result<Charged, NoAnswer> {
+    ) -> Result<ChargeReadings, NoAnswer> {
         let asked = self.now();
         let call = self
             .link
@@ -107,7 +107,7 @@ impl StoreBuckets {
         Ok(charged)
     }
 
-    fn note(&self, charges: &[Charge<'_>], charged: &Charged, asked: Micros) {
+    fn note(&self, charges: &[Charge<'_>], charged: &ChargeReadings, asked: Micros) {
         if self.is_shared {
             self.link.stand_in().note(charges, charged, asked);
         }

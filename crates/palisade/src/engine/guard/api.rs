@@ -13,15 +13,15 @@ use palisade_store::{Commit, Take};
 
 use super::super::counters::both_names;
 use super::super::link::{Calls, NoAnswer};
-use super::command::{Applied, Command, GuardNotes, RETRIES_MAX, Unusable};
+use super::command::{CommittedCommand, GuardCommand, GuardNotes, RETRIES_MAX, Unusable};
 use super::login::seen_hard;
-use super::records::{Loaded, load, unreadable};
+use super::records::{CommandRecords, load, unreadable};
 
 const ACCOUNT: usize = 0;
 const NETWORK: usize = 1;
 
-impl Command<'_> {
-    pub(super) async fn hit(&self) -> Result<Applied, Unusable> {
+impl GuardCommand<'_> {
+    pub(super) async fn hit(&self) -> Result<CommittedCommand, Unusable> {
         let Self {
             calls,
             policy,
@@ -139,7 +139,7 @@ fn name(
     })
 }
 
-fn writes(policy: &PolicySet, loaded: &Loaded, found: &ApiEvaluation) -> Vec<RecordWrite> {
+fn writes(policy: &PolicySet, loaded: &CommandRecords, found: &ApiEvaluation) -> Vec<RecordWrite> {
     if !found.changed {
         return Vec::new();
     }
@@ -150,16 +150,16 @@ fn writes(policy: &PolicySet, loaded: &Loaded, found: &ApiEvaluation) -> Vec<Rec
 
 fn applied(
     signals: &Signals,
-    loaded: &Loaded,
+    loaded: &CommandRecords,
     writes: &[RecordWrite],
     found: ApiEvaluation,
-) -> Applied {
+) -> CommittedCommand {
     let now = loaded.now;
     let mut decision = found.answer.decision(now);
     decision.revisions = loaded.revisions(writes);
     let is_hard = decision.outcome == Outcome::HardBlock;
     let blocks = is_hard.then(|| found.network.active_blocks(now));
-    Applied {
+    CommittedCommand {
         decision,
         notes: GuardNotes {
             issued: found.issued,
@@ -174,10 +174,10 @@ fn applied(
     }
 }
 
-fn replayed(loaded: &Loaded, answer: &palisade_core::guard::Answer) -> Applied {
+fn replayed(loaded: &CommandRecords, answer: &palisade_core::guard::Answer) -> CommittedCommand {
     let mut decision = answer.decision(loaded.now);
     decision.revisions = loaded.revisions(&[]);
-    Applied {
+    CommittedCommand {
         decision,
         notes: GuardNotes {
             replayed: true,

@@ -16,7 +16,7 @@ use palisade_core::rule::Rule;
 use palisade_core::time::Micros;
 
 use super::super::link::{Calls, For, NoAnswer};
-use super::super::{Engine, RequestAnswer, Seen, Subject};
+use super::super::{DecisionEvent, Engine, RequestAnswer, Subject};
 use super::turns::pairs_of;
 use super::{Guard, areas};
 use crate::deadline::until;
@@ -36,7 +36,7 @@ pub struct GuardNotes {
 }
 
 /// Result of a command that was evaluated on the store's records and committed.
-pub(super) struct Applied {
+pub(super) struct CommittedCommand {
     pub(super) decision: Decision,
     pub(super) notes: GuardNotes,
     /// HARD blocks that this command met.
@@ -74,7 +74,7 @@ impl From<NoAnswer> for Unusable {
 }
 
 /// A guard command with everything it needs on its way to a decision.
-pub(super) struct Command<'e> {
+pub(super) struct GuardCommand<'e> {
     pub(super) calls: Calls<'e>,
     pub(super) policy: &'e PolicySet,
     pub(super) keyring: &'e Keyring,
@@ -96,7 +96,7 @@ impl Engine {
         let began = self.begin_timing();
         let (mut answer, notes) = self.answer_command(op, facts).await?;
         self.end_timing(began);
-        self.observer().decided(&Seen {
+        self.observer().decided(&DecisionEvent {
             subject: Subject::Guard(op, facts),
             decision: &answer.decision,
             bypassed: None,
@@ -166,7 +166,7 @@ impl Engine {
         signals: &Signals,
     ) -> (Decision, GuardNotes) {
         let flow = op.flow();
-        let command = Command {
+        let command = GuardCommand {
             calls: self.link.calls(For::Decision(Policy::from(flow))),
             policy,
             keyring: &self.keyring,
@@ -200,7 +200,13 @@ impl Engine {
 
     /// Remembers the blocks and the lockout that bind now, so that they bind in an outage too
     /// (F-BLOCKS).
-    fn remember_blocks(&self, flow: Flow, keys: DegradedKeys, applied: &Applied, now: Micros) {
+    fn remember_blocks(
+        &self,
+        flow: Flow,
+        keys: DegradedKeys,
+        applied: &CommittedCommand,
+        now: Micros,
+    ) {
         let lockout = keys.lockout.zip(applied.standing.as_ref());
         if applied.seen.is_empty() && lockout.is_none() {
             return;
@@ -234,7 +240,7 @@ impl Engine {
 
 impl Guard {
     /// Runs a command. Waiting for its turn, loading and every retry share the request's time.
-    async fn run(&self, command: &Command<'_>) -> Result<Applied, Unusable> {
+    async fn run(&self, command: &GuardCommand<'_>) -> Result<CommittedCommand, Unusable> {
         let pairs = pairs_of(command.keys);
         let turn = self.turns.turn(&pairs);
         let Ok(mut turn) = until(command.calls.turn_ends(), pin!(turn)).await else {

@@ -16,9 +16,9 @@ use palisade_core::time::Micros;
 use palisade_store::Commit;
 
 use super::super::link::{Calls, NoAnswer};
-use super::command::{Applied, Command, GuardNotes, RETRIES_MAX, SeenHard, Unusable};
-use super::records::{Loaded, load, unreadable};
-use super::turns::{Known, Pairs, Turn};
+use super::command::{CommittedCommand, GuardCommand, GuardNotes, RETRIES_MAX, SeenHard, Unusable};
+use super::records::{CommandRecords, load, unreadable};
+use super::turns::{DatedRecords, Pairs, Turn};
 
 const ACCOUNT: usize = 0;
 const NETWORK: usize = 1;
@@ -27,16 +27,16 @@ const LOCKOUT: usize = 3;
 
 /// State after a commit that wrote only some of the records, which happens on Redis Cluster.
 struct Part {
-    before: Loaded,
+    before: CommandRecords,
     written: Vec<RecordWrite>,
 }
 
-impl Command<'_> {
+impl GuardCommand<'_> {
     pub(super) async fn attempt(
         &self,
         pairs: &Pairs,
         turn: &mut Turn<'_>,
-    ) -> Result<Applied, Unusable> {
+    ) -> Result<CommittedCommand, Unusable> {
         let arrived = self.calls.began();
         let mut part: Option<Part> = None;
         for _ in 0..=RETRIES_MAX {
@@ -84,7 +84,7 @@ impl Command<'_> {
         Err(Unusable::Record(Rule::F_CONFLICT))
     }
 
-    fn evaluated(&self, loaded: &Loaded) -> Result<Evaluation, Unreadable> {
+    fn evaluated(&self, loaded: &CommandRecords) -> Result<Evaluation, Unreadable> {
         let settings = &self.policy.settings;
         let policies = Policies {
             guard: &settings.guard,
@@ -102,18 +102,23 @@ impl Command<'_> {
         ))
     }
 
-    fn writes(&self, loaded: &Loaded, found: &Evaluation) -> Vec<RecordWrite> {
+    fn writes(&self, loaded: &CommandRecords, found: &Evaluation) -> Vec<RecordWrite> {
         writes(&self.policy.settings, self.op.flow(), loaded, found)
     }
 
-    fn applied(&self, loaded: &Loaded, writes: &[RecordWrite], found: Evaluation) -> Applied {
+    fn applied(
+        &self,
+        loaded: &CommandRecords,
+        writes: &[RecordWrite],
+        found: Evaluation,
+    ) -> CommittedCommand {
         let now = loaded.now;
         let mut decision = found.answer.decision(now);
         decision.revisions = loaded.revisions(writes);
         let is_hard = decision.outcome == Outcome::HardBlock;
         let lockout = &found.records.lockout;
         let has_name = self.signals.username.is_some();
-        Applied {
+        CommittedCommand {
             seen: match is_hard {
                 true => seen_blocks(self.signals, &found.records, now),
                 false => Vec::new(),
@@ -139,9 +144,9 @@ fn seen_blocks(signals: &Signals, records: &Records, now: Micros) -> Vec<SeenHar
         .collect()
 }
 
-async fn known(calls: Calls<'_>, pairs: Pairs) -> Result<Known, NoAnswer> {
+async fn known(calls: Calls<'_>, pairs: Pairs) -> Result<DatedRecords, NoAnswer> {
     let loaded = load(calls, pairs).await?;
-    Ok(Known {
+    Ok(DatedRecords {
         loaded,
         asked: calls.began(),
     })
@@ -149,7 +154,7 @@ async fn known(calls: Calls<'_>, pairs: Pairs) -> Result<Known, NoAnswer> {
 
 type Unreadable = (RecordKey, palisade_core::guard::DecodeError);
 
-fn decoded(loaded: &Loaded) -> Result<Records, Unreadable> {
+fn decoded(loaded: &CommandRecords) -> Result<Records, Unreadable> {
     Ok(Records {
         account: loaded.record(ACCOUNT, Account::decode)?,
         network: loaded.record(NETWORK, Network::decode)?,
@@ -161,7 +166,7 @@ fn decoded(loaded: &Loaded) -> Result<Records, Unreadable> {
 fn writes(
     settings: &Settings,
     flow: Flow,
-    loaded: &Loaded,
+    loaded: &CommandRecords,
     found: &Evaluation,
 ) -> Vec<RecordWrite> {
     let (guard, records, changed) = (&settings.guard, &found.records, found.changed);

@@ -1,6 +1,6 @@
 //! Loading and writing of records, and handling of those that cannot be read.
 
-use palisade_core::guard::{DecodeError, Found, KeyPair};
+use palisade_core::guard::{DecodeError, KeyPair, RecordPair};
 use palisade_core::record::{Record, RecordKey, RecordWrite};
 use palisade_core::rule::Rule;
 use palisade_core::time::Micros;
@@ -12,17 +12,17 @@ use super::command::Unusable;
 #[derive(Clone)]
 pub(super) struct Slot {
     keys: Option<KeyPair>,
-    found: Found,
+    found: RecordPair,
 }
 
 /// All records of one command, in the order account, network, device, lockout.
 #[derive(Clone)]
-pub(super) struct Loaded {
+pub(super) struct CommandRecords {
     pub(super) now: Micros,
     slots: Vec<Slot>,
 }
 
-impl Loaded {
+impl CommandRecords {
     #[cfg(test)]
     pub(super) const fn empty(now: Micros) -> Self {
         Self {
@@ -123,7 +123,7 @@ fn stored(write: &RecordWrite) -> Option<Record> {
 pub(super) async fn load(
     calls: Calls<'_>,
     pairs: [Option<KeyPair>; 4],
-) -> Result<Loaded, NoAnswer> {
+) -> Result<CommandRecords, NoAnswer> {
     let mut keys: Vec<RecordKey> = Vec::with_capacity(8);
     for pair in pairs.iter().flatten() {
         keys.push(pair.current);
@@ -135,13 +135,13 @@ pub(super) async fn load(
     // previous one.
     let mut next = || records.next().flatten();
     let slots = pairs.map(|keys| Slot {
-        found: keys.map_or_else(Found::default, |pair| Found {
+        found: keys.map_or_else(RecordPair::default, |pair| RecordPair {
             current: next(),
             previous: pair.previous.and_then(|_| next()),
         }),
         keys,
     });
-    Ok(Loaded {
+    Ok(CommandRecords {
         now: loaded.now,
         slots: slots.into(),
     })

@@ -13,7 +13,7 @@ use rand::Rng;
 use super::super::Engine;
 use super::super::link::{Calls, For};
 use super::command::{RETRIES_MAX, Unusable};
-use super::records::{Loaded, load, unreadable};
+use super::records::{CommandRecords, load, unreadable};
 use crate::deadline::until;
 
 /// Sessions are recorded in both flows, so that a device trusted at login is also trusted at the
@@ -108,7 +108,7 @@ impl Engine {
     async fn changed_sessions(
         &self,
         calls: Calls<'_>,
-        loaded: &Loaded,
+        loaded: &CommandRecords,
         change: &impl Fn(&mut Account, Micros) -> usize,
     ) -> Result<(usize, Vec<RecordWrite>), StoreError> {
         let policy = self.policy.load();

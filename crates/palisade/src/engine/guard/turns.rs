@@ -14,7 +14,7 @@ use palisade_core::record::{RecordKey, RecordWrite};
 use tokio::sync::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
-use super::records::Loaded;
+use super::records::CommandRecords;
 
 /// Number of locks. A record's digest and kind choose its lock, so that unrelated records may share
 /// one.
@@ -52,13 +52,13 @@ struct Stripe {
 struct Last {
     /// Turns taken so far.
     turns: u64,
-    left: Option<Box<Left>>,
+    left: Option<Box<EndedCommand>>,
 }
 
 /// The records of a command that has ended.
-struct Left {
+struct EndedCommand {
     pairs: Pairs,
-    known: Known,
+    known: DatedRecords,
     /// Number of turns on each lock at that time. A higher number means that another command may
     /// have changed the records since.
     turns: ArrayVec<u64, 4>,
@@ -66,12 +66,12 @@ struct Left {
 
 /// Records, and the time at which they were requested.
 #[derive(Clone)]
-pub(super) struct Known {
-    pub(super) loaded: Loaded,
+pub(super) struct DatedRecords {
+    pub(super) loaded: CommandRecords,
     pub(super) asked: Instant,
 }
 
-impl Known {
+impl DatedRecords {
     /// True if the records were requested after the command arrived: reading them again would tell
     /// it nothing newer that it needs.
     pub(super) fn is_fresh(&self, arrived: Instant) -> bool {
@@ -96,23 +96,23 @@ impl Known {
 pub(super) struct Turn<'t> {
     /// In the order of the locks. Records are left behind in the first one.
     held: ArrayVec<(&'t Stripe, MutexGuard<'t, Last>), 4>,
-    known: Option<Known>,
+    known: Option<DatedRecords>,
 }
 
 impl Turn<'_> {
     /// The records of the command before, if it had exactly the same keys and no other command has
     /// had any of their locks since.
-    pub(super) fn recall(&mut self) -> Option<Known> {
+    pub(super) fn recall(&mut self) -> Option<DatedRecords> {
         self.known.take()
     }
 
     /// Leaves the records of this command to the next one, if one waits.
-    pub(super) fn leave(&mut self, pairs: &Pairs, known: impl FnOnce() -> Known) {
+    pub(super) fn leave(&mut self, pairs: &Pairs, known: impl FnOnce() -> DatedRecords) {
         let turns = self.held.iter().map(|(_, last)| last.turns).collect();
         if let Some((stripe, last)) = self.held.first_mut()
             && stripe.waiting.load(Ordering::Relaxed) > 0
         {
-            last.left = Some(Box::new(Left {
+            last.left = Some(Box::new(EndedCommand {
                 pairs: *pairs,
                 known: known(),
                 turns,
@@ -122,16 +122,16 @@ impl Turn<'_> {
 }
 
 /// Counts a waiting command until it is dropped, even if its future is cancelled.
-struct Waiting<'t>(&'t AtomicU32);
+struct WaitingCommand<'t>(&'t AtomicU32);
 
-impl<'t> Waiting<'t> {
+impl<'t> WaitingCommand<'t> {
     fn at(count: &'t AtomicU32) -> Self {
         count.fetch_add(1, Ordering::Relaxed);
         Self(count)
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for WaitingCommand<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
@@ -143,7 +143,7 @@ impl Stripe {
         let mut last = match self.last.try_lock() {
             Ok(last) => last,
             Err(_) => {
-                let _waiting = Waiting::at(&self.waiting);
+                let _waiting = WaitingCommand::at(&self.waiting);
                 self.last.lock().await
             }
         };
@@ -173,7 +173,7 @@ impl Turns {
         }
         // Taken even if it does not fit: this turn makes it out of date for everybody else.
         let left = held.first_mut().and_then(|(_, last)| last.left.take());
-        let is_last = |left: &Left| {
+        let is_last = |left: &EndedCommand| {
             let turns = held.iter().map(|(_, last)| last.turns);
             // Since then each lock was taken exactly once, by this command.
             left.pairs == *pairs && left.turns.iter().map(|turn| turn + 1).eq(turns)
@@ -213,9 +213,9 @@ mod tests {
         [account, network, None, None]
     }
 
-    fn known() -> Known {
-        Known {
-            loaded: Loaded::empty(Micros(7)),
+    fn known() -> DatedRecords {
+        DatedRecords {
+            loaded: CommandRecords::empty(Micros(7)),
             asked: palisade_store::deadline::now(),
         }
     }

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use palisade_core::decide::{Judged, decide, decide_boxed, refuse};
+use palisade_core::decide::{JudgedCharges, decide, decide_boxed, refuse};
 use palisade_core::decision::{Decision, Enforcement, Mode, Outcome, Reason};
 use palisade_core::facts::{Layers, RequestFacts};
 use palisade_core::failure::Policy;
@@ -19,7 +19,7 @@ use palisade_store::Take;
 use super::super::counters::Terms;
 use super::super::link::NoAnswer;
 use super::super::thresholds::warnings;
-use super::super::{CandidateAnswer, Engine, Seen, Subject};
+use super::super::{CandidateAnswer, DecisionEvent, Engine, Subject};
 
 /// The answer to a request, with the policy it was found under (for headers and
 /// bodies).
@@ -148,7 +148,7 @@ impl Engine {
             self.note_overage(&answer.policy, facts, decision);
         }
         self.note_thresholds(&answer.policy, decision, Some(Subject::Request(facts)));
-        self.link.observer().decided(&Seen {
+        self.link.observer().decided(&DecisionEvent {
             subject: Subject::Request(facts),
             decision,
             bypassed,
@@ -428,7 +428,7 @@ pub(super) fn disabled(now: Micros, class: &Arc<str>) -> Decision {
 }
 
 fn unlimited(class: &Arc<str>, now: Micros) -> Decision {
-    let judged = Judged {
+    let judged = JudgedCharges {
         charges: &[],
         readings: &[],
         now,

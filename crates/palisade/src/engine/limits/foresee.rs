@@ -10,7 +10,7 @@ use palisade_core::policy::keep_guesses;
 use palisade_store::Take;
 
 use super::super::counters::Terms;
-use super::super::{Engine, Seen, Subject};
+use super::super::{DecisionEvent, Engine, Subject};
 use super::check::{Check, RequestAnswer, class_of};
 
 impl Engine {
@@ -55,7 +55,7 @@ impl Engine {
             None if self.allowlisted(&facts).is_some() => return None,
             None => self.known_denial(check).await?,
         };
-        self.link.observer().decided(&Seen {
+        self.link.observer().decided(&DecisionEvent {
             subject: Subject::Request(&facts),
             decision: &decision,
             bypassed: None,

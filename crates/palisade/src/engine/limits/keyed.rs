@@ -7,13 +7,13 @@ use std::num::NonZeroU32;
 
 use arrayvec::ArrayVec;
 use palisade_core::decision::Mode;
-use palisade_core::failure::{Affected, Caller, FallbackRule, Share};
+use palisade_core::failure::{AffectedRequest, Caller, FallbackRule, Share};
 use palisade_core::key::SegmentKind;
 use palisade_core::limit::{Algorithm, BucketSpec, Reading, State, Window};
 use palisade_core::plan::{Charge, OnExceed};
 use palisade_core::policy::{ClassKind, Dimension, Limit, LimitDef, OnStoreFailure, WhenProlonged};
 use palisade_core::time::{Micros, SECOND};
-use palisade_store::{Charged, StoreError, Take};
+use palisade_store::{ChargeReadings, StoreError, Take};
 use smallvec::SmallVec;
 use tokio::time::Instant;
 
@@ -52,7 +52,7 @@ pub struct KeyedAnswer {
 }
 
 impl KeyedAnswer {
-    fn of(charged: &Charged, mode: Mode) -> Option<Self> {
+    fn of(charged: &ChargeReadings, mode: Mode) -> Option<Self> {
         Some(Self {
             admitted: charged.admitted,
             reading: *charged.readings.first()?,
@@ -172,7 +172,7 @@ impl Engine {
     /// The answer of this node's own counters, or a refusal where those may not speak.
     fn without_store(&self, asked: &Keyed<'_>) -> KeyedAnswer {
         let now = self.now();
-        let affected = Affected {
+        let affected = AffectedRequest {
             class: ClassKind::Auth,
             prolonged: WhenProlonged::Local,
             method: "",

@@ -14,7 +14,7 @@ mod receipts;
 mod refund;
 
 pub use check::RequestAnswer;
-pub use descriptors::{DescriptorAnswer, DescriptorStatus, Figure, Verdict};
+pub use descriptors::{DescriptorAnswer, DescriptorStatus, DescriptorVerdict, Figure};
 pub(super) use keyed::limit as keyed_limit;
 pub use keyed::{KEYED_MAX, Keyed, KeyedAnswer};
 pub(super) use receipts::Receipts;

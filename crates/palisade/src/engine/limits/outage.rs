@@ -9,7 +9,7 @@ use palisade_core::Digest;
 use palisade_core::decide::decide;
 use palisade_core::decision::{Decision, Enforcement, Mode, Outcome, Reason};
 use palisade_core::facts::{Layers, RequestFacts};
-use palisade_core::failure::fallback::{self, Affected, Share};
+use palisade_core::failure::fallback::{self, AffectedRequest, Share};
 use palisade_core::failure::{Caller, FallbackRule};
 use palisade_core::key::{Keyring, Prefix, SEGMENTS_MAX, Segment, SegmentKind};
 use palisade_core::limit::BucketSpec;
@@ -52,7 +52,7 @@ impl Engine {
         let take = terms.take;
         let now = self.now();
         let own = plan.charges.iter();
-        let request = Affected {
+        let request = AffectedRequest {
             class: policy.class_kind(class),
             prolonged: policy.when_prolonged(class),
             method: &facts.method,
@@ -149,7 +149,7 @@ impl Engine {
     fn fall_back_call(&self, call: Call<'_>) -> CallOutcome {
         let (plan, now) = (call.plan, self.now());
         let limits = plan.charges.iter().chain(&plan.looks).chain(&plan.refunds);
-        let request = Affected {
+        let request = AffectedRequest {
             class: ClassKind::Ordinary,
             prolonged: WhenProlonged::Local,
             method: "",

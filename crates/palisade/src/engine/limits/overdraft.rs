@@ -4,7 +4,7 @@
 use palisade_core::limit::{BucketSpec, Reading};
 use palisade_core::plan::{Charge, OnExceed};
 use palisade_core::receipt::Place;
-use palisade_store::Charged;
+use palisade_store::ChargeReadings;
 use tokio::time::Instant;
 
 use super::super::Engine;
@@ -19,7 +19,7 @@ impl Engine {
         charges: &[Charge<'_>],
         receipt_of: Option<&str>,
         ends: Instant,
-    ) -> Result<(Charged, Option<Box<str>>), NoAnswer> {
+    ) -> Result<(ChargeReadings, Option<Box<str>>), NoAnswer> {
         let specs = charges.iter().map(|one| one.spec.for_unbounded_charges());
         let specs: Vec<BucketSpec> = specs.collect();
         let counted: Vec<Charge<'_>> = charges.iter().zip(&specs).map(counted).collect();

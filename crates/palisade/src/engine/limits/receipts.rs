@@ -8,7 +8,7 @@ use palisade_core::key::Keyring;
 use palisade_core::plan::Charge;
 use palisade_core::receipt::{Line, Place, RECEIPT_BYTES_MAX, Receipt, ReceiptError};
 use palisade_core::time::Micros;
-use palisade_store::Taken;
+use palisade_store::TakenCharge;
 
 use super::super::Engine;
 use super::super::counters::ChargeOutcome;
@@ -34,7 +34,7 @@ impl Engine {
     pub(super) fn receipt(&self, class: &str, outcome: &ChargeOutcome<'_, '_>) -> Option<Box<str>> {
         let is_shared = self.store().is_shared();
         let taken = outcome.charged.taken(&outcome.charges);
-        let lines = |taken: &Taken<'_>| {
+        let lines = |taken: &TakenCharge<'_>| {
             let (spec, place) = self.counters.charged_as(&taken.charge);
             let is_stored = place == Place::Store;
             let previous = taken.charge.under_previous(is_shared);

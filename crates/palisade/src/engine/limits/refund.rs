@@ -2,14 +2,14 @@
 
 use arrayvec::ArrayVec;
 use palisade_core::Digest;
-use palisade_core::decide::{Judged, decide};
+use palisade_core::decide::{JudgedCharges, decide};
 use palisade_core::decision::LimitReading;
 use palisade_core::facts::RequestFacts;
 use palisade_core::plan::{Charge, OnExceed};
 use palisade_core::policy::{Limit, PolicySet};
 use palisade_core::receipt::{Line, Place, Receipt, ReceiptError};
 use palisade_core::time::Micros;
-use palisade_store::{Charged, Take, Taken};
+use palisade_store::{ChargeReadings, Take, TakenCharge};
 use tokio::time::Instant;
 
 use super::super::Engine;
@@ -78,7 +78,7 @@ impl Engine {
     async fn give_back(
         &self,
         receipt: &Receipt,
-        lines: &[(Place, Taken<'_>)],
+        lines: &[(Place, TakenCharge<'_>)],
         ends: Instant,
     ) -> RefundOutcome {
         let Ok(charged) = self.return_placed(lines, ends).await else {
@@ -96,9 +96,9 @@ impl Engine {
     /// Gives back what was charged, as far as it still counts.
     pub(in crate::engine) async fn return_placed(
         &self,
-        lines: &[(Place, Taken<'_>)],
+        lines: &[(Place, TakenCharge<'_>)],
         ends: Instant,
-    ) -> Result<Charged, NoAnswer> {
+    ) -> Result<ChargeReadings, NoAnswer> {
         let charged = self.counters.give_back(lines, ends).await?;
         let charges: Vec<Charge<'_>> = lines.iter().map(|(_, one)| one.charge.clone()).collect();
         self.reopen(&charges, charged.now);
@@ -107,7 +107,10 @@ impl Engine {
 
     /// Gives back costs that name no charge, from the oldest uses of each bucket, whoever's
     /// they are.
-    pub(super) async fn refund_charges(&self, charges: &[Charge<'_>]) -> Result<Charged, NoAnswer> {
+    pub(super) async fn refund_charges(
+        &self,
+        charges: &[Charge<'_>],
+    ) -> Result<ChargeReadings, NoAnswer> {
         let ends = self.link.request_ends();
         let charged = self.counters.refund(charges, ends).await?;
         self.reopen(charges, charged.now);
@@ -152,8 +155,8 @@ impl Engine {
     }
 }
 
-fn shown(class: &str, charges: &[Charge<'_>], charged: &Charged) -> Vec<LimitReading> {
-    let judged = Judged {
+fn shown(class: &str, charges: &[Charge<'_>], charged: &ChargeReadings) -> Vec<LimitReading> {
+    let judged = JudgedCharges {
         charges,
         readings: &charged.readings,
         now: charged.now,
@@ -174,14 +177,14 @@ impl Engine {
         &self,
         receipt: &'r Receipt,
         policy: &'r PolicySet,
-    ) -> Vec<(Place, Taken<'r>)> {
+    ) -> Vec<(Place, TakenCharge<'r>)> {
         let is_here = receipt.process == self.receipts.process;
         let can_be = |line: &&Line| line.place == Place::Store || is_here;
         let taken = |line: &'r Line| {
             let charge = line.charge(limit_named(policy, line.limit)?);
             Some((
                 line.place,
-                Taken {
+                TakenCharge {
                     charge,
                     at: line.at,
                 },
@@ -232,7 +235,7 @@ impl Engine {
 pub(in crate::engine) fn readings_of(
     class: &str,
     charges: &[Charge<'_>],
-    charged: &Charged,
+    charged: &ChargeReadings,
 ) -> Vec<LimitReading> {
     let is_last = |at: &usize| {
         let mut later = charges[at + 1..].iter();
@@ -242,7 +245,7 @@ pub(in crate::engine) fn readings_of(
     let readings = last
         .iter()
         .filter_map(|at| charged.readings.get(*at).copied());
-    let charged = Charged {
+    let charged = ChargeReadings {
         now: charged.now,
         admitted: charged.admitted,
         readings: readings.collect(),

@@ -135,7 +135,7 @@ impl Allowlist {
 }
 
 impl Copy {
-    fn live(&self, digests: palisade_core::key::Rotating, now: Micros) -> Option<Digest> {
+    fn live(&self, digests: palisade_core::key::DigestPair, now: Micros) -> Option<Digest> {
         [Some(digests.current), digests.previous]
             .into_iter()
             .flatten()
@@ -189,14 +189,18 @@ impl Copy {
     }
 }
 
-fn user_digest(keyring: &Keyring, org: Option<&[u8]>, user: &[u8]) -> palisade_core::key::Rotating {
+fn user_digest(
+    keyring: &Keyring,
+    org: Option<&[u8]>,
+    user: &[u8],
+) -> palisade_core::key::DigestPair {
     match org {
         None => keyring.hmac(Domain::Allowlist, &[b"user", user]),
         Some(org) => keyring.hmac(Domain::Allowlist, &[b"user of", org, user]),
     }
 }
 
-fn net_digest(keyring: &Keyring, net: IpNet) -> palisade_core::key::Rotating {
+fn net_digest(keyring: &Keyring, net: IpNet) -> palisade_core::key::DigestPair {
     let length = [net.prefix_len()];
     match net.network() {
         IpAddr::V4(v4) => keyring.hmac(Domain::Allowlist, &[b"net", &v4.octets(), &length]),
@@ -205,8 +209,8 @@ fn net_digest(keyring: &Keyring, net: IpNet) -> palisade_core::key::Rotating {
 }
 
 /// A validated identifier: its digests, and the parts of it that may be shown.
-struct Named {
-    digests: palisade_core::key::Rotating,
+struct AllowlistIdentifier {
+    digests: palisade_core::key::DigestPair,
     org: Option<String>,
     network: Option<String>,
     prefix_len: Option<u8>,
@@ -226,13 +230,13 @@ fn name_user(
     keyring: &Keyring,
     identifier: &str,
     org: Option<&str>,
-) -> Result<Named, AllowlistError> {
+) -> Result<AllowlistIdentifier, AllowlistError> {
     let check = |field, text: &str| Id::new(field, text).map(drop);
     check("identifier", identifier)?;
     org.map(|org| check("org", org)).transpose()?;
     let org = org.map(str::as_bytes);
     let shown = |org: &[u8]| keyring.hmac(Domain::Allowlist, &[b"org", org]);
-    Ok(Named {
+    Ok(AllowlistIdentifier {
         digests: user_digest(keyring, org, identifier.as_bytes()),
         org: org.map(|org| shown(org).current.hex()),
         network: None,
@@ -245,7 +249,7 @@ fn name(
     kind: AllowlistKind,
     identifier: &str,
     org: Option<&str>,
-) -> Result<Named, AllowlistError> {
+) -> Result<AllowlistIdentifier, AllowlistError> {
     let invalid = |problem| AllowlistError::Invalid {
         field: "identifier",
         problem,
@@ -267,7 +271,7 @@ fn name(
             .map_err(|_| invalid("is not a network such as 192.0.2.0/24"))?
             .trunc(),
     };
-    Ok(Named {
+    Ok(AllowlistIdentifier {
         digests: net_digest(keyring, net),
         org: None,
         network: Some(anonymised(net.network())),

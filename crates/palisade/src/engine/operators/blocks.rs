@@ -5,7 +5,7 @@ use palisade_core::facts::{GuardFacts, GuardOp, NO_ADDRESS};
 use palisade_core::guard::Signals;
 use palisade_core::record::{Flow, RecordKey, RecordKind};
 use palisade_core::rule::Rule;
-use palisade_store::{Listed, StoreError, Vitals};
+use palisade_store::{ListedRecord, StoreError, Vitals};
 use serde::Serialize;
 
 use super::super::Engine;
@@ -172,7 +172,7 @@ impl Engine {
                 .operate(|store| store.scan(kind, cursor.as_deref(), PAGE.min(count_max)))
                 .await?;
             let now = self.link.operate(Vitals::probe).await?;
-            for Listed { key, record, .. } in &scanned.records {
+            for ListedRecord { key, record, .. } in &scanned.records {
                 if let Some(record) = Aggregate::decode(kind, &record.bytes) {
                     page.blocks.extend(record.blocks(settings, *key, now));
                 }

@@ -7,7 +7,7 @@ use palisade_core::time::{SECOND, retry_after_seconds};
 use serde::Serialize;
 
 use super::super::Engine;
-use super::super::limits::{DescriptorAnswer, DescriptorStatus, Verdict};
+use super::super::limits::{DescriptorAnswer, DescriptorStatus, DescriptorVerdict};
 use super::explain::{Explanation, Finding, of_reason};
 
 /// State of one descriptor's bucket.
@@ -71,14 +71,16 @@ fn of_status(number: usize, status: &DescriptorStatus, mode: Mode) -> Finding {
     };
     let again = again(&bucket);
     let mut finding = match status.verdict {
-        Verdict::Denied if limit == 0 => {
+        DescriptorVerdict::Denied if limit == 0 => {
             denied(Rule::R_ZERO, &format!("{which}, `{name}`"), status)
         }
-        Verdict::Denied => denied(Rule::R_DOMAIN, &format!("{which}, {stands}{again}"), status),
-        Verdict::WouldDeny => {
+        DescriptorVerdict::Denied => {
+            denied(Rule::R_DOMAIN, &format!("{which}, {stands}{again}"), status)
+        }
+        DescriptorVerdict::WouldDeny => {
             Finding::harmless(format!("{which}: {stands}, and only reports{again}"))
         }
-        Verdict::Admitted | Verdict::NotRefunded => {
+        DescriptorVerdict::Admitted | DescriptorVerdict::NotRefunded => {
             Finding::harmless(format!("{which}: {stands}{again}"))
         }
     };
@@ -89,7 +91,7 @@ fn of_status(number: usize, status: &DescriptorStatus, mode: Mode) -> Finding {
 /// A finding about a bucket that was not read, because the hits exceed the whole limit or because
 /// the store is unavailable.
 fn unread(which: &str, name: &str, limit: u32, status: &DescriptorStatus, mode: Mode) -> Finding {
-    if status.verdict == Verdict::Denied && mode == Mode::Normal {
+    if status.verdict == DescriptorVerdict::Denied && mode == Mode::Normal {
         let words = format!("{which} asks for more hits than `{name}` ever admits, {limit}");
         return denied(Rule::L_COST, &words, status);
     }

@@ -54,7 +54,7 @@ pub struct LiftSubject {
 
 /// Result of lifting blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Lifted {
+pub struct LiftSummary {
     /// Records of the subject that exist.
     pub records: usize,
     /// Blocks that were active.
@@ -63,7 +63,7 @@ pub struct Lifted {
     pub first: Option<Digest>,
 }
 
-impl Lifted {
+impl LiftSummary {
     fn and(self, other: Self) -> Self {
         let other_is_first = self.blocks == 0 && other.blocks > 0;
         let (first, second) = match other_is_first {
@@ -83,8 +83,12 @@ impl Engine {
     ///
     /// # Errors
     /// An error of the store.
-    pub async fn lift_of(&self, subject: &LiftSubject, score: Score) -> Result<Lifted, StoreError> {
-        let mut lifted = Lifted::default();
+    pub async fn lift_of(
+        &self,
+        subject: &LiftSubject,
+        score: Score,
+    ) -> Result<LiftSummary, StoreError> {
+        let mut lifted = LiftSummary::default();
         for record in self.records_named(subject) {
             let target = LiftTarget {
                 record,
@@ -139,7 +143,7 @@ impl Engine {
     ///
     /// # Errors
     /// An error of the store.
-    pub async fn lift(&self, target: &LiftTarget) -> Result<Lifted, StoreError> {
+    pub async fn lift(&self, target: &LiftTarget) -> Result<LiftSummary, StoreError> {
         let policy = self.policy.load_full();
         let which = match &target.only {
             None => Lift::All,
@@ -150,12 +154,12 @@ impl Engine {
             let keys = [target.record];
             let loaded = calls.make(|store| store.load(&keys)).await?;
             let Some(Some(record)) = loaded.records.into_iter().next() else {
-                return Ok(Lifted::default());
+                return Ok(LiftSummary::default());
             };
             let Some((blocks, write)) =
                 lifted(&policy.settings, target, &record, which, loaded.now)
             else {
-                return Ok(Lifted::default());
+                return Ok(LiftSummary::default());
             };
             let writes = [write];
             // A record without a block need not be written again.
@@ -163,7 +167,7 @@ impl Engine {
             let commit = calls.make(|store| store.commit(&writes));
             if nothing_to_write || commit.await? == Commit::Done {
                 self.forget_block(target);
-                return Ok(Lifted {
+                return Ok(LiftSummary {
                     records: 1,
                     blocks,
                     first: Some(target.record.digest),

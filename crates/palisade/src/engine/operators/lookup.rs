@@ -10,7 +10,7 @@ use palisade_core::facts::{NO_ADDRESS, RequestFacts};
 use palisade_core::limit::Reading;
 use palisade_core::plan::Charge;
 use palisade_core::time::retry_after_seconds;
-use palisade_store::{Buckets, Charged, StoreError, Take};
+use palisade_store::{Buckets, ChargeReadings, StoreError, Take};
 use serde::Serialize;
 
 use super::super::Engine;
@@ -23,7 +23,7 @@ pub const BUCKETS_READ_MAX: usize = 200;
 
 /// Subject to look up. Only its digests are used from here on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Sought {
+pub struct LookupSubject {
     /// An address; of IPv6, its /64.
     pub ip: Option<IpAddr>,
     /// An account of the guard, looked up as typed and as the proxy counts it. Together with an
@@ -86,7 +86,7 @@ pub struct BucketView {
     pub shadow: bool,
 }
 
-impl Sought {
+impl LookupSubject {
     fn subject(&self) -> LiftSubject {
         LiftSubject {
             account: self.account.clone(),
@@ -112,7 +112,7 @@ impl Engine {
     ///
     /// # Errors
     /// An error of the store.
-    pub async fn look_up(&self, sought: &Sought) -> Result<Standing, StoreError> {
+    pub async fn look_up(&self, sought: &LookupSubject) -> Result<Standing, StoreError> {
         let (blocks, scores) = self.records_seen(&sought.subject()).await?;
         let policy = self.policy.load_full();
         let tenant = sought.org.as_ref().map(Id::as_str);
@@ -151,7 +151,7 @@ impl Engine {
         })
     }
 
-    async fn look_at(&self, charge: &Charge<'_>) -> Result<Charged, StoreError> {
+    async fn look_at(&self, charge: &Charge<'_>) -> Result<ChargeReadings, StoreError> {
         let charges = std::slice::from_ref(charge);
         if self.counters.layer(charge) == Layer::Process {
             return self.counters.process.charge(charges, Take::Peek).await;
@@ -161,7 +161,7 @@ impl Engine {
             .await
     }
 
-    fn is_allowlisted(&self, sought: &Sought) -> bool {
+    fn is_allowlisted(&self, sought: &LookupSubject) -> bool {
         if sought.ip.is_none() && sought.user.is_none() {
             return false;
         }
@@ -172,7 +172,7 @@ impl Engine {
     }
 }
 
-fn view(charge: &Charge<'_>, reading: &Reading, charged: &Charged) -> BucketView {
+fn view(charge: &Charge<'_>, reading: &Reading, charged: &ChargeReadings) -> BucketView {
     let retry_at = reading.retry_at;
     BucketView {
         name: charge.limit.name.to_string(),

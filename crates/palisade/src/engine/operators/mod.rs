@@ -18,7 +18,7 @@ mod spellings;
 
 use palisade_store::StoreError;
 
-use super::{Administered, Change, Engine, Operator};
+use super::{Change, Engine, Operator, OperatorChange};
 use allowlist::entry_id;
 
 pub use allowlist::{AllowlistEntry, AllowlistError, AllowlistKind, NewAllowlistEntry};
@@ -30,8 +30,8 @@ pub use credentials::{
 };
 pub use explain::{Explanation, Finding, meaning};
 pub use explain_call::CalledBucket;
-pub use lift::{LiftSubject, LiftTarget, Lifted, Score};
-pub use lookup::{BUCKETS_READ_MAX, BucketView, Sought, Standing};
+pub use lift::{LiftSubject, LiftSummary, LiftTarget, Score};
+pub use lookup::{BUCKETS_READ_MAX, BucketView, LookupSubject, Standing};
 pub use overage::LastMonth;
 pub use quotas::{QUOTAS_PAGE_MAX, QuotaPage, QuotaUsage};
 pub(super) use registries::Registries;
@@ -88,7 +88,7 @@ impl Engine {
 impl Admin<'_> {
     /// Reports a change to the observer.
     pub fn record(&self, change: Change<'_>) {
-        self.engine.observer().administered(&Administered {
+        self.engine.observer().administered(&OperatorChange {
             by: &self.by,
             change,
             request_id: self.request_id.as_deref(),
@@ -132,7 +132,7 @@ impl Admin<'_> {
     ///
     /// # Errors
     /// No active block, or an error of the store.
-    pub async fn lift(&self, target: &LiftTarget, reason: &str) -> Result<Lifted, AdminError> {
+    pub async fn lift(&self, target: &LiftTarget, reason: &str) -> Result<LiftSummary, AdminError> {
         let lifted = self.engine.lift(target).await?;
         if let Some(candidate) = self.engine.beside() {
             candidate.lift(target).await;
@@ -151,7 +151,7 @@ impl Admin<'_> {
         subject: &LiftSubject,
         score: Score,
         reason: &str,
-    ) -> Result<Lifted, AdminError> {
+    ) -> Result<LiftSummary, AdminError> {
         if subject.username.is_some() && subject.ip.is_none() {
             return Err(AdminError::Invalid {
                 field: "ip",
@@ -174,11 +174,11 @@ impl Admin<'_> {
 
     fn lifted(
         &self,
-        lifted: Lifted,
+        lifted: LiftSummary,
         id: &str,
         score: Score,
         reason: &str,
-    ) -> Result<Lifted, AdminError> {
+    ) -> Result<LiftSummary, AdminError> {
         let has_changed = lifted.blocks > 0 || (score == Score::Forget && lifted.records > 0);
         if !has_changed {
             return Err(AdminError::NotFound("block"));

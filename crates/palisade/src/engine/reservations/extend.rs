@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use palisade_core::FieldError;
 use palisade_core::budget::{Costs, Counts, Fate, Part, Reservation};
-use palisade_core::decide::{Judged, decide, refuse};
+use palisade_core::decide::{JudgedCharges, decide, refuse};
 use palisade_core::decision::Decision;
 use palisade_core::limit::Reading;
 use palisade_core::plan::{Charge, OnExceed, Refusal};
@@ -387,7 +387,7 @@ fn denied(
     let (charges, readings): (Vec<Charge<'_>>, Vec<Reading>) = own
         .map(|(one, reading)| (one.charge.clone(), *reading))
         .unzip();
-    let judged = Judged {
+    let judged = JudgedCharges {
         charges: &charges,
         readings: &readings,
         now,

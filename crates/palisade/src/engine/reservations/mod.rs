@@ -86,7 +86,7 @@ impl Default for Hold {
 
 /// A reservation that is held.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Held {
+pub struct HeldReservation {
     /// The sealed reservation.
     pub token: Box<str>,
     /// Instant of its end, by the clock that decided it.
@@ -103,14 +103,14 @@ pub struct ReserveAnswer {
     /// The decision.
     pub answer: RequestAnswer,
     /// The reservation, if it was allowed.
-    pub held: Option<Held>,
+    pub held: Option<HeldReservation>,
 }
 
 /// The answer to an extension.
 #[derive(Clone, Debug)]
 pub enum ExtendAnswer {
     /// The reservation was extended.
-    Held(Held),
+    Held(HeldReservation),
     /// There is no room for the additional cost: the reservation stays as it was.
     Denied(Box<Decision>),
     /// The reservation has ended, or its slot was lost and is taken: the holder must stop.
@@ -164,10 +164,10 @@ impl Engine {
     }
 
     /// A reservation in the form that its holder gets; `None` if it is too large for a token.
-    fn held(&self, reservation: &Reservation, now: Micros) -> Option<Held> {
+    fn held(&self, reservation: &Reservation, now: Micros) -> Option<HeldReservation> {
         let sealed = reservation.seal(&self.keyring)?;
         let reserved = |one: &palisade_core::budget::Amount| (one.unit.clone(), one.reserved);
-        Some(Held {
+        Some(HeldReservation {
             token: URL_SAFE_NO_PAD.encode(sealed).into(),
             expires_at: reservation.ends,
             expires_in_us: reservation.ends.since(now),

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use palisade_core::budget::{Fate, Reservation, Settled};
+use palisade_core::budget::{Fate, Reservation, SettlementRecord};
 use palisade_core::plan::{Charge, OnExceed};
 use palisade_core::receipt::Line;
 use palisade_core::time::{Micros, SECOND};
@@ -197,7 +197,7 @@ impl Engine {
             .collect();
         // A settlement without units marks a released charge, which a repeated request can no
         // longer claim.
-        let nobodys = Fate::Settled(Settled::default());
+        let nobodys = Fate::Settled(SettlementRecord::default());
         if made.is_empty() || !self.seal_fate(reservation, (&nobodys, 0), ends).await? {
             return Ok(());
         }

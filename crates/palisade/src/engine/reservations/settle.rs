@@ -1,13 +1,13 @@
 //! Settling: replaces what was reserved by what was used, once.
 
 use palisade_core::FieldError;
-use palisade_core::budget::{Corrections, Costs, Fate, Reservation, Settled, SettledUnit};
+use palisade_core::budget::{Corrections, Costs, Fate, Reservation, SettledUnit, SettlementRecord};
 use palisade_core::decision::LimitReading;
 use palisade_core::plan::{Charge, OnExceed};
 use palisade_core::policy::PolicySet;
 use palisade_core::receipt::{Line, Place};
 use palisade_core::time::Micros;
-use palisade_store::Taken;
+use palisade_store::TakenCharge;
 use tokio::time::Instant;
 
 use super::super::Engine;
@@ -140,7 +140,7 @@ impl Engine {
                 }
             }
             let units = settling.units(&held);
-            let fate = Fate::Settled(Settled {
+            let fate = Fate::Settled(SettlementRecord {
                 by: settling.by,
                 units: units.clone(),
             });
@@ -201,10 +201,10 @@ impl Engine {
     ) -> Result<Vec<LimitReading>, NoAnswer> {
         let placed = self.placed(policy, held, back);
         let taken = placed.iter().zip(back_instants(&placed));
-        let taken: Vec<(Place, Taken<'_>)> = taken
+        let taken: Vec<(Place, TakenCharge<'_>)> = taken
             .map(|((place, charge, _), at)| {
                 let charge = charge.clone();
-                (*place, Taken { charge, at })
+                (*place, TakenCharge { charge, at })
             })
             .collect();
         if taken.is_empty() {

@@ -24,7 +24,7 @@ struct LastReading {
 
 /// The part of a last reading that still counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Carried {
+pub(super) struct CarriedUsage {
     pub(super) used: u64,
     pub(super) until: Micros,
 }
@@ -65,7 +65,7 @@ impl LastReadings {
 
     /// The use of a bucket that still counts. The instants of single uses are not known, so all
     /// uses in a sliding or fixed window count until the last one leaves it.
-    pub(super) fn of(&self, charge: &Charge<'_>, now: Micros) -> Option<Carried> {
+    pub(super) fn of(&self, charge: &Charge<'_>, now: Micros) -> Option<CarriedUsage> {
         let last = *self.shard(charge.id).lock().get(&charge.id)?;
         let left = last.until.since(now);
         let used = match charge.spec.algorithm() {
@@ -73,7 +73,7 @@ impl LastReadings {
             _ if left == 0 => 0,
             _ => last.used,
         };
-        (used > 0).then_some(Carried {
+        (used > 0).then_some(CarriedUsage {
             used,
             until: last.until,
         })

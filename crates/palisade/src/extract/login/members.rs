@@ -24,11 +24,13 @@ pub(super) fn text(body: &[u8], path: &[String]) -> Result<String, FieldError> {
     let found = Seek::root(path).deserialize(&mut reader);
     let found = found.and_then(|found| reader.end().map(|()| found));
     match found {
-        Ok(Found::Text(text)) if !text.is_empty() => Ok(text),
-        Ok(Found::Text(_) | Found::Nothing) => Err(wrong("is missing: a login must say who tries")),
-        Ok(Found::Twice) => Err(wrong("must be sent only once, by its own name")),
-        Ok(Found::NoText) => Err(wrong("must be text")),
-        Ok(Found::Unclear) => Err(wrong(
+        Ok(MemberLookup::Text(text)) if !text.is_empty() => Ok(text),
+        Ok(MemberLookup::Text(_) | MemberLookup::Nothing) => {
+            Err(wrong("is missing: a login must say who tries"))
+        }
+        Ok(MemberLookup::Twice) => Err(wrong("must be sent only once, by its own name")),
+        Ok(MemberLookup::NoText) => Err(wrong("must be text")),
+        Ok(MemberLookup::Unclear) => Err(wrong(
             "is beside a member that not every reader reads alike",
         )),
         Err(_) => Err(wrong("cannot be read: the body is no JSON")),
@@ -36,7 +38,7 @@ pub(super) fn text(body: &[u8], path: &[String]) -> Result<String, FieldError> {
 }
 
 /// A search's result below one value.
-enum Found {
+enum MemberLookup {
     Text(String),
     Nothing,
     NoText,
@@ -44,7 +46,7 @@ enum Found {
     Unclear,
 }
 
-impl Found {
+impl MemberLookup {
     /// Combines the results of two members of one object.
     fn and(self, other: Self) -> Self {
         match (self, other) {
@@ -102,68 +104,68 @@ impl<'p> Seek<'p> {
     }
 
     /// Returns the result for a value that is no object: its text, if the path ends here.
-    fn plain(&self, text: impl FnOnce() -> String) -> Found {
+    fn plain(&self, text: impl FnOnce() -> String) -> MemberLookup {
         let end = self.path.len();
         match self.exact {
-            _ if self.loose.contains(&end) => Found::Twice,
-            Some(at) if at == end => Found::Text(text()),
-            Some(1..) => Found::NoText,
-            Some(0) | None => Found::Nothing,
+            _ if self.loose.contains(&end) => MemberLookup::Twice,
+            Some(at) if at == end => MemberLookup::Text(text()),
+            Some(1..) => MemberLookup::NoText,
+            Some(0) | None => MemberLookup::Nothing,
         }
     }
 
     /// Returns the result for a value that cannot be a name.
-    fn no_text(&self) -> Found {
+    fn no_text(&self) -> MemberLookup {
         match self.plain(String::new) {
-            Found::Text(_) => Found::NoText,
+            MemberLookup::Text(_) => MemberLookup::NoText,
             found => found,
         }
     }
 }
 
 impl<'de> DeserializeSeed<'de> for Seek<'_> {
-    type Value = Found;
+    type Value = MemberLookup;
 
-    fn deserialize<D: Deserializer<'de>>(self, reader: D) -> Result<Found, D::Error> {
+    fn deserialize<D: Deserializer<'de>>(self, reader: D) -> Result<MemberLookup, D::Error> {
         reader.deserialize_any(self)
     }
 }
 
 impl<'de> Visitor<'de> for Seek<'_> {
-    type Value = Found;
+    type Value = MemberLookup;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("JSON")
     }
 
-    fn visit_str<E>(self, text: &str) -> Result<Found, E> {
+    fn visit_str<E>(self, text: &str) -> Result<MemberLookup, E> {
         Ok(self.plain(|| text.to_owned()))
     }
 
-    fn visit_u64<E>(self, number: u64) -> Result<Found, E> {
+    fn visit_u64<E>(self, number: u64) -> Result<MemberLookup, E> {
         Ok(self.plain(|| number.to_string()))
     }
 
-    fn visit_i64<E>(self, number: i64) -> Result<Found, E> {
+    fn visit_i64<E>(self, number: i64) -> Result<MemberLookup, E> {
         Ok(self.plain(|| number.to_string()))
     }
 
-    fn visit_f64<E>(self, _: f64) -> Result<Found, E> {
+    fn visit_f64<E>(self, _: f64) -> Result<MemberLookup, E> {
         Ok(self.no_text())
     }
 
-    fn visit_bool<E>(self, _: bool) -> Result<Found, E> {
+    fn visit_bool<E>(self, _: bool) -> Result<MemberLookup, E> {
         Ok(self.no_text())
     }
 
-    fn visit_unit<E>(self) -> Result<Found, E> {
+    fn visit_unit<E>(self) -> Result<MemberLookup, E> {
         Ok(match self.no_text() {
-            Found::NoText => Found::Nothing,
+            MemberLookup::NoText => MemberLookup::Nothing,
             found => found,
         })
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Found, A::Error> {
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<MemberLookup, A::Error> {
         let mut found = self.no_text();
         // The path does not continue within a list.
         while let Some(inner) = items.next_element_seed(self.elsewhere())? {
@@ -172,16 +174,16 @@ impl<'de> Visitor<'de> for Seek<'_> {
         Ok(found)
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Found, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<MemberLookup, A::Error> {
         let end = self.path.len();
         let mut found = match self.exact {
-            Some(at) if at == end => Found::NoText,
-            _ if self.loose.contains(&end) => Found::Twice,
-            _ => Found::Nothing,
+            Some(at) if at == end => MemberLookup::NoText,
+            _ if self.loose.contains(&end) => MemberLookup::Twice,
+            _ => MemberLookup::Nothing,
         };
         while let Some(key) = map.next_key::<Cow<'de, str>>()? {
             if key.contains(char::is_control) {
-                found = Found::Unclear;
+                found = MemberLookup::Unclear;
             }
             found = found.and(map.next_value_seed(self.below(&key))?);
         }

@@ -9,7 +9,7 @@ mod proof;
 mod username;
 
 pub use cookies::drop_other_names;
-pub use outcome::{Asked, Ended, ended};
+pub use outcome::{AttemptOutcome, AttemptRequest, ended};
 pub(crate) use username::counted;
 pub use username::{Unreadable, is_in_query, username};
 pub(super) use username::{is_harmless, plain};

@@ -8,7 +8,7 @@ use super::proof::{is_proven, set};
 
 /// The outcome of an attempt according to the application's answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ended {
+pub enum AttemptOutcome {
     /// The credential was right.
     Success,
     /// The credential was wrong.
@@ -21,7 +21,7 @@ pub enum Ended {
 
 /// The parts of an attempt's request that matter for its outcome.
 #[derive(Clone, Debug)]
-pub struct Asked {
+pub struct AttemptRequest {
     /// Method of the request.
     pub method: Method,
     /// Path of the request.
@@ -30,7 +30,7 @@ pub struct Asked {
     bearing: HeaderMap,
 }
 
-impl Asked {
+impl AttemptRequest {
     /// Copies those parts of a request that matter.
     #[must_use]
     pub fn of(method: &Method, path: &str, headers: &HeaderMap) -> Self {
@@ -62,10 +62,10 @@ impl Asked {
 #[must_use]
 pub fn ended(
     route: &OutcomeRoute,
-    asked: &Asked,
+    asked: &AttemptRequest,
     status: StatusCode,
     headers: &HeaderMap,
-) -> Ended {
+) -> AttemptOutcome {
     if let Some(said) = said(route, headers) {
         return said;
     }
@@ -77,7 +77,7 @@ pub fn ended(
         leads_to.as_deref().is_some_and(|to| patterns.cover(to))
     };
     if route.failure_location.as_ref().is_some_and(leads) {
-        return Ended::Failure;
+        return AttemptOutcome::Failure;
     }
     let code = status.as_u16();
     let sets = |name: &str| set(headers).any(|(key, _)| key == name);
@@ -87,17 +87,17 @@ pub fn ended(
         && verifies(route, &asked.method)
     {
         return match is_proven(route, &asked.bearing, headers) {
-            true => Ended::Success,
-            false => Ended::Unproven,
+            true => AttemptOutcome::Success,
+            false => AttemptOutcome::Unproven,
         };
     }
     if route.failure_status.contains(&code) {
-        return Ended::Failure;
+        return AttemptOutcome::Failure;
     }
     match route.neither {
         // A server error says nothing about the credential.
-        Neither::Failure if (200..500).contains(&code) => Ended::Failure,
-        Neither::Failure | Neither::Unknown => Ended::Unknown,
+        Neither::Failure if (200..500).contains(&code) => AttemptOutcome::Failure,
+        Neither::Failure | Neither::Unknown => AttemptOutcome::Unknown,
     }
 }
 
@@ -108,18 +108,18 @@ fn verifies(route: &OutcomeRoute, method: &Method) -> bool {
     !method.is_safe() || (is_read && route.username == UsernameSource::Basic)
 }
 
-fn said(route: &OutcomeRoute, headers: &HeaderMap) -> Option<Ended> {
+fn said(route: &OutcomeRoute, headers: &HeaderMap) -> Option<AttemptOutcome> {
     let value = headers
         .get(&**route.header.as_ref()?)?
         .to_str()
         .ok()?
         .trim();
     if value.eq_ignore_ascii_case("success") {
-        return Some(Ended::Success);
+        return Some(AttemptOutcome::Success);
     }
     value
         .eq_ignore_ascii_case("failure")
-        .then_some(Ended::Failure)
+        .then_some(AttemptOutcome::Failure)
 }
 
 /// Returns path and query that a `Location` leads to, whatever the host.
@@ -178,17 +178,22 @@ mod tests {
         headers
     }
 
-    fn judged_for(asked: &Asked, keys: &str, status: u16, pairs: Pairs<'_>) -> Ended {
+    fn judged_for(
+        asked: &AttemptRequest,
+        keys: &str,
+        status: u16,
+        pairs: Pairs<'_>,
+    ) -> AttemptOutcome {
         let status = StatusCode::from_u16(status).unwrap();
         ended(&route(keys), asked, status, &headers(pairs))
     }
 
-    fn judged(keys: &str, status: u16, pairs: Pairs<'_>) -> Ended {
+    fn judged(keys: &str, status: u16, pairs: Pairs<'_>) -> AttemptOutcome {
         judged_for(&by(&Method::POST), keys, status, pairs)
     }
 
-    fn by(method: &Method) -> Asked {
-        Asked::of(method, "/login", &HeaderMap::new())
+    fn by(method: &Method) -> AttemptRequest {
+        AttemptRequest::of(method, "/login", &HeaderMap::new())
     }
 
     #[test]
@@ -196,23 +201,27 @@ mod tests {
         for method in [Method::GET, Method::HEAD, Method::OPTIONS, Method::TRACE] {
             let asked = by(&method);
             let judged = |keys| judged_for(&asked, keys, 200, &[]);
-            assert_eq!(judged(""), Ended::Failure, "{asked:?}");
-            assert_eq!(judged("neither = \"unknown\""), Ended::Unknown, "{asked:?}");
+            assert_eq!(judged(""), AttemptOutcome::Failure, "{asked:?}");
+            assert_eq!(
+                judged("neither = \"unknown\""),
+                AttemptOutcome::Unknown,
+                "{asked:?}"
+            );
         }
         let mut basic = route("");
         basic.username = UsernameSource::Basic;
         let of = |method| ended(&basic, &by(method), StatusCode::OK, &HeaderMap::new());
-        assert_eq!(of(&Method::GET), Ended::Success);
-        assert_eq!(of(&Method::OPTIONS), Ended::Failure);
+        assert_eq!(of(&Method::GET), AttemptOutcome::Success);
+        assert_eq!(of(&Method::OPTIONS), AttemptOutcome::Failure);
     }
 
     #[test]
     fn a_success_may_have_to_set_a_cookie() {
         let keys = "success_cookie = \"sid\"";
         let set = |line| judged(keys, 302, &[("set-cookie", "a=1"), ("set-cookie", line)]);
-        assert_eq!(set("sid=1; Path=/"), Ended::Success);
+        assert_eq!(set("sid=1; Path=/"), AttemptOutcome::Success);
         for none in ["SID=1", "sid=; Path=/", "sid=1; Max-Age=0", "b=1; sid=1"] {
-            assert_eq!(set(none), Ended::Failure, "{none}");
+            assert_eq!(set(none), AttemptOutcome::Failure, "{none}");
         }
     }
 
@@ -220,10 +229,13 @@ mod tests {
     fn a_success_is_proven_by_a_new_cookie_or_by_who_brought_none() {
         let proven = |keys: &str, asked: Pairs<'_>, answered: Pairs<'_>| {
             let keys = format!("device_cookie = \"device\"\n{keys}");
-            let asked = Asked::of(&Method::POST, "/login", &headers(asked));
+            let asked = AttemptRequest::of(&Method::POST, "/login", &headers(asked));
             let how = judged_for(&asked, &keys, 201, answered);
-            assert!(matches!(how, Ended::Success | Ended::Unproven), "{how:?}");
-            how == Ended::Success
+            assert!(
+                matches!(how, AttemptOutcome::Success | AttemptOutcome::Unproven),
+                "{how:?}"
+            );
+            how == AttemptOutcome::Success
         };
         let session = ("cookie", "sid=1");
         let token = ("authorization", "Bearer x");
@@ -263,18 +275,24 @@ mod tests {
     #[test]
     fn statuses_tell_an_outcome_and_what_says_neither_is_a_failure() {
         for (status, expected) in [
-            (200, Ended::Success),
-            (303, Ended::Failure),
-            (201, Ended::Success),
-            (401, Ended::Failure),
-            (418, Ended::Failure),
-            (206, Ended::Failure),
-            (502, Ended::Unknown),
+            (200, AttemptOutcome::Success),
+            (303, AttemptOutcome::Failure),
+            (201, AttemptOutcome::Success),
+            (401, AttemptOutcome::Failure),
+            (418, AttemptOutcome::Failure),
+            (206, AttemptOutcome::Failure),
+            (502, AttemptOutcome::Unknown),
         ] {
             assert_eq!(judged("", status, &[]), expected, "{status}");
         }
-        assert_eq!(judged("neither = \"unknown\"", 418, &[]), Ended::Unknown);
-        assert_eq!(judged("failure_status = [500]", 500, &[]), Ended::Failure);
+        assert_eq!(
+            judged("neither = \"unknown\"", 418, &[]),
+            AttemptOutcome::Unknown
+        );
+        assert_eq!(
+            judged("failure_status = [500]", 500, &[]),
+            AttemptOutcome::Failure
+        );
     }
 
     #[test]
@@ -285,45 +303,65 @@ mod tests {
             ended(&form, &by(&Method::POST), status, &headers(pairs))
         };
         for status in [200, 302, 303] {
-            assert_eq!(answer(status, &[]), Ended::Failure, "{status}");
+            assert_eq!(answer(status, &[]), AttemptOutcome::Failure, "{status}");
             let said = answer(status, &[("x-login", "success")]);
-            assert_eq!(said, Ended::Success, "{status}");
+            assert_eq!(said, AttemptOutcome::Success, "{status}");
         }
-        assert_eq!(answer(204, &[]), Ended::Success, "no form is shown with it");
+        assert_eq!(
+            answer(204, &[]),
+            AttemptOutcome::Success,
+            "no form is shown with it"
+        );
         let cookie = "success_cookie = \"sid\"";
         let set = [("set-cookie", "sid=1")];
-        assert_eq!(judged(cookie, 302, &set), Ended::Success);
-        assert_eq!(judged(cookie, 302, &[]), Ended::Failure);
+        assert_eq!(judged(cookie, 302, &set), AttemptOutcome::Success);
+        assert_eq!(judged(cookie, 302, &[]), AttemptOutcome::Failure);
     }
 
     #[test]
     fn a_redirect_tells_an_outcome_by_where_it_leads() {
         let keys = "success_location = [\"/home\", \"/app/*\"]\nfailure_location = \"/login*\"";
         for (location, expected) in [
-            ("/home", Ended::Success),
-            ("/home?first=1", Ended::Success),
-            ("http://app.example/app/inbox", Ended::Success),
-            ("//app.example/home", Ended::Success),
-            ("home", Ended::Success),
-            ("/login?error=1", Ended::Failure),
-            ("login", Ended::Failure),
-            ("?error", Ended::Failure),
-            ("", Ended::Failure),
-            ("/elsewhere", Ended::Failure),
-            ("http://app.example", Ended::Failure),
+            ("/home", AttemptOutcome::Success),
+            ("/home?first=1", AttemptOutcome::Success),
+            ("http://app.example/app/inbox", AttemptOutcome::Success),
+            ("//app.example/home", AttemptOutcome::Success),
+            ("home", AttemptOutcome::Success),
+            ("/login?error=1", AttemptOutcome::Failure),
+            ("login", AttemptOutcome::Failure),
+            ("?error", AttemptOutcome::Failure),
+            ("", AttemptOutcome::Failure),
+            ("/elsewhere", AttemptOutcome::Failure),
+            ("http://app.example", AttemptOutcome::Failure),
         ] {
             let said = judged(keys, 302, &[("location", location)]);
             assert_eq!(said, expected, "{location}");
         }
-        assert_eq!(judged(keys, 200, &[]), Ended::Failure, "it leads nowhere");
+        assert_eq!(
+            judged(keys, 200, &[]),
+            AttemptOutcome::Failure,
+            "it leads nowhere"
+        );
     }
 
     #[test]
     fn the_applications_own_word_counts_before_everything_else() {
         let keys = "outcome_header = \"X-Login\"";
-        assert_eq!(judged(keys, 401, &[("x-login", "Success")]), Ended::Success);
-        assert_eq!(judged(keys, 200, &[("x-login", "failure")]), Ended::Failure);
-        assert_eq!(judged(keys, 200, &[("x-login", "perhaps")]), Ended::Success);
-        assert_eq!(judged("", 200, &[("x-login", "failure")]), Ended::Success);
+        assert_eq!(
+            judged(keys, 401, &[("x-login", "Success")]),
+            AttemptOutcome::Success
+        );
+        assert_eq!(
+            judged(keys, 200, &[("x-login", "failure")]),
+            AttemptOutcome::Failure
+        );
+        assert_eq!(
+            judged(keys, 200, &[("x-login", "perhaps")]),
+            AttemptOutcome::Success
+        );
+        assert_eq!(
+            judged("", 200, &[("x-login", "failure")]),
+            AttemptOutcome::Success
+        );
     }
 }

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 
 use super::Audit;
 use super::event::{Event, EventKind, Network};
-use super::per_second::Telling;
+use super::per_second::WriteTiming;
 use super::record::{with_decision, with_who};
 use crate::engine::{CandidateSeen, Subject};
 use crate::observe::classes::flow_name;
@@ -43,7 +43,7 @@ impl Audit {
         if !self.differences.take(at) {
             let mut event = Event::new(kind, at);
             event.subject = Some(verdict.into());
-            self.shared.count_as(event, Telling::Together);
+            self.shared.count_as(event, WriteTiming::Together);
             return;
         }
         let mut event = with_decision(Event::new(kind, at), seen.refusing());

@@ -36,9 +36,9 @@ pub use recent::{Past, Whose};
 pub use sink::{FileSink, Keeps, Sink, StdoutSink};
 
 use self::event::{Event, Rank};
-use self::per_second::{PerSecond, Telling};
+use self::per_second::{PerSecond, WriteTiming};
 use self::probes::Probes;
-use self::queue::{Pushed, Queue};
+use self::queue::{PushOutcome, Queue};
 use self::recent::Recent;
 use self::streaks::Streaks;
 use super::classes::KnownClasses;
@@ -115,7 +115,7 @@ impl AuditCounts {
 pub struct Audit {
     keyring: Arc<Keyring>,
     clock: Arc<dyn Clock>,
-    shared: Arc<Shared>,
+    shared: Arc<AuditState>,
     streaks: Streaks,
     probes: Probes,
     classes: KnownClasses,
@@ -123,7 +123,7 @@ pub struct Audit {
     writers: Vec<JoinHandle<()>>,
 }
 
-struct Shared {
+struct AuditState {
     queues: Box<[Queue]>,
     counts: Arc<AuditCounts>,
     /// Refusals by limits. They are kept apart from attacks, so that a flood of refusals takes no
@@ -133,7 +133,7 @@ struct Shared {
     recent: Recent,
 }
 
-impl Shared {
+impl AuditState {
     /// Adds an event to the recent ones, and to the buffer of every sink that keeps its rank.
     fn push(&self, event: Event) {
         self.recent.push(&event);
@@ -150,7 +150,7 @@ impl Shared {
     }
 
     fn push_to(&self, queue: &Queue, event: Event) {
-        if let Pushed::Lost(priority) = queue.push(event) {
+        if let PushOutcome::Lost(priority) = queue.push(event) {
             self.counts.lost(priority);
         }
     }
@@ -158,10 +158,10 @@ impl Shared {
     /// Counts an event that a request caused. The first of its bucket is written at once, the
     /// others of the second as one event with their number.
     fn count(&self, event: Event) {
-        self.count_as(event, Telling::FirstAtOnce);
+        self.count_as(event, WriteTiming::FirstAtOnce);
     }
 
-    fn count_as(&self, event: Event, telling: Telling) {
+    fn count_as(&self, event: Event, telling: WriteTiming) {
         let seconds = match event.rank() {
             Rank::Refusal | Rank::AuthRefusal => &self.refusals,
             Rank::Attack | Rank::Change => &self.attacks,
@@ -207,7 +207,7 @@ impl Audit {
         let queues = sinks
             .iter()
             .map(|sink| Queue::new(sink.keeps(), settings.buffer_max));
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(AuditState {
             queues: queues.collect(),
             counts: Arc::default(),
             refusals: PerSecond::default(),

@@ -22,7 +22,7 @@ const IDS_MAX: usize = 16;
 
 /// The time at which the first event of a second is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Telling {
+pub(super) enum WriteTiming {
     /// The first event is written at once, the others at the end of the second with their number.
     FirstAtOnce,
     /// All events of a second are written as one, whatever network they come from.
@@ -35,7 +35,7 @@ pub(super) struct PerSecond(Mutex<RunningSecond>);
 
 impl PerSecond {
     /// Counts an event, and returns the events to be written now.
-    pub(super) fn count(&self, event: Event, telling: Telling) -> Vec<Event> {
+    pub(super) fn count(&self, event: Event, telling: WriteTiming) -> Vec<Event> {
         let mut running = self.0.lock();
         let mut told = running.turn_to(event.at);
         told.extend(running.count(event, telling));
@@ -74,10 +74,10 @@ impl RunningSecond {
         told
     }
 
-    fn count(&mut self, event: Event, telling: Telling) -> Option<Event> {
+    fn count(&mut self, event: Event, telling: WriteTiming) -> Option<Event> {
         let (key, event, telling) = self.place(event, telling);
         match self.tallies.entry(key) {
-            Entry::Vacant(place) if telling == Telling::FirstAtOnce => {
+            Entry::Vacant(place) if telling == WriteTiming::FirstAtOnce => {
                 place.insert(Tally::default());
                 return Some(event);
             }
@@ -89,12 +89,12 @@ impl RunningSecond {
 
     /// The key that an event is counted under: its bucket or, if too many are counted separately
     /// already, its limit or its kind.
-    fn place(&self, event: Event, telling: Telling) -> (Event, Event, Telling) {
+    fn place(&self, event: Event, telling: WriteTiming) -> (Event, Event, WriteTiming) {
         let has_room =
             |key: &Event, most| self.tallies.len() < most || self.tallies.contains_key(key);
         let bucket = match telling {
-            Telling::FirstAtOnce => event.key(),
-            Telling::Together => event.key_of_any_network(),
+            WriteTiming::FirstAtOnce => event.key(),
+            WriteTiming::Together => event.key_of_any_network(),
         };
         if has_room(&bucket, BUCKETS_MAX) {
             return (bucket, event, telling);
@@ -102,10 +102,10 @@ impl RunningSecond {
         let event = event.of_its_limit();
         let limit = event.key_of_any_network();
         if has_room(&limit, BUCKETS_MAX + LIMITS_MAX) {
-            return (limit, event, Telling::Together);
+            return (limit, event, WriteTiming::Together);
         }
         let event = event.of_its_kind();
-        (event.key_of_any_network(), event, Telling::Together)
+        (event.key_of_any_network(), event, WriteTiming::Together)
     }
 }
 
@@ -188,15 +188,15 @@ mod tests {
     #[test]
     fn s10_the_first_refusal_of_a_buckets_second_is_told_at_once_and_the_others_with_their_ids() {
         let seconds = PerSecond::default();
-        let told = seconds.count(refusal(1, 0), Telling::FirstAtOnce);
+        let told = seconds.count(refusal(1, 0), WriteTiming::FirstAtOnce);
         assert_eq!(told, [refusal(1, 0)]);
         for at in 1..=100 {
             assert_eq!(
-                seconds.count(refusal(1, at), Telling::FirstAtOnce),
+                seconds.count(refusal(1, at), WriteTiming::FirstAtOnce),
                 Vec::new()
             );
         }
-        let told = seconds.count(refusal(1, SECOND), Telling::FirstAtOnce);
+        let told = seconds.count(refusal(1, SECOND), WriteTiming::FirstAtOnce);
         assert_eq!(counts(&told), [Some(100), None]);
         assert_eq!(
             (told[0].at, told[0].request_id.as_ref()),
@@ -210,8 +210,8 @@ mod tests {
     #[test]
     fn a_single_other_refusal_has_its_id_where_others_have_theirs() {
         let seconds = PerSecond::default();
-        seconds.count(refusal(1, 0), Telling::FirstAtOnce);
-        seconds.count(refusal(1, 1), Telling::FirstAtOnce);
+        seconds.count(refusal(1, 0), WriteTiming::FirstAtOnce);
+        seconds.count(refusal(1, 1), WriteTiming::FirstAtOnce);
         let other = Event {
             count: Some(1),
             ..refusal(1, 1)
@@ -225,7 +225,7 @@ mod tests {
         let mut told = Vec::new();
         for partition in 0..10_000 {
             for at in 0..3 {
-                told.extend(seconds.count(refusal(partition, at), Telling::FirstAtOnce));
+                told.extend(seconds.count(refusal(partition, at), WriteTiming::FirstAtOnce));
             }
         }
         assert_eq!(told.len(), BUCKETS_MAX);
@@ -243,7 +243,7 @@ mod tests {
         for limit in 0..10_000_u128 {
             let mut event = refusal(limit, 0);
             event.bucket = Some(format!("limit-{limit}").into());
-            told.extend(seconds.count(event, Telling::FirstAtOnce));
+            told.extend(seconds.count(event, WriteTiming::FirstAtOnce));
         }
         let held = seconds.0.lock().tallies.len();
         assert_eq!(held, BUCKETS_MAX + LIMITS_MAX + 1);
@@ -255,7 +255,7 @@ mod tests {
     #[test]
     fn a_flood_that_is_told_together_is_one_event_a_second_for_each_subject() {
         let seconds = PerSecond::default();
-        let refused = |subject, at| seconds.count(origin(subject, at), Telling::Together);
+        let refused = |subject, at| seconds.count(origin(subject, at), WriteTiming::Together);
         for at in 0..1000 {
             assert!(refused("forwarded", at).is_empty());
             assert!(refused("x-forwarded-for", at).is_empty());
@@ -270,7 +270,7 @@ mod tests {
     #[test]
     fn a_network_is_named_only_if_all_came_from_it() {
         let seconds = PerSecond::default();
-        let together = |ip| seconds.count(from(ip, origin("forwarded", 0)), Telling::Together);
+        let together = |ip| seconds.count(from(ip, origin("forwarded", 0)), WriteTiming::Together);
         together([192, 0, 2, 1]);
         together([192, 0, 2, 9]);
         assert!(seconds.close()[0].ip_prefix.is_some());
@@ -283,7 +283,11 @@ mod tests {
     #[test]
     fn a_late_event_does_not_end_the_second_and_a_clock_that_steps_back_does() {
         let seconds = PerSecond::default();
-        let told = |at| seconds.count(refusal(1, at), Telling::FirstAtOnce).len();
+        let told = |at| {
+            seconds
+                .count(refusal(1, at), WriteTiming::FirstAtOnce)
+                .len()
+        };
         assert_eq!(told(10 * SECOND), 1);
         assert_eq!(told(10 * SECOND - 1), 0);
         assert_eq!(told(10 * SECOND + 1), 0);

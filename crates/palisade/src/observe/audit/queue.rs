@@ -16,14 +16,14 @@ use super::sink::Keeps;
 
 /// The fate of a pushed event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Pushed {
+pub(super) enum PushOutcome {
     Kept,
     /// An event of this priority was dropped: an older one, or the pushed one itself.
     Lost(Priority),
 }
 
 /// The reason why the writer woke up.
-pub(super) enum Woken {
+pub(super) enum WakeReason {
     /// Events to write, and the number of the last of them.
     Batch(Vec<Event>, u64),
     /// No event came for a while.
@@ -71,15 +71,15 @@ impl Queue {
         }
     }
 
-    pub(super) fn push(&self, event: Event) -> Pushed {
+    pub(super) fn push(&self, event: Event) -> PushOutcome {
         let rank = event.rank();
         let mut state = self.state.lock();
-        let mut pushed = Pushed::Kept;
+        let mut pushed = PushOutcome::Kept;
         if state.len() >= self.capacity {
             let Some(lost) = state.drop_below(rank) else {
-                return Pushed::Lost(rank.priority());
+                return PushOutcome::Lost(rank.priority());
             };
-            pushed = Pushed::Lost(lost.priority());
+            pushed = PushOutcome::Lost(lost.priority());
         }
         state.pushed += 1;
         let number = state.pushed;
@@ -90,7 +90,7 @@ impl Queue {
     }
 
     /// Returns all waiting events in the order of arrival. Waits at most `patience` for the first.
-    pub(super) fn take(&self, patience: Duration) -> Woken {
+    pub(super) fn take(&self, patience: Duration) -> WakeReason {
         let mut state = self.state.lock();
         if state.is_empty() && !state.ending {
             // A spurious wake-up is harmless: it only ends this round as idle.
@@ -98,9 +98,9 @@ impl Queue {
         }
         if state.is_empty() {
             return if state.ending {
-                Woken::Ended
+                WakeReason::Ended
             } else {
-                Woken::Idle
+                WakeReason::Idle
             };
         }
         let waiting = std::mem::take(&mut state.waiting);
@@ -109,7 +109,7 @@ impl Queue {
         drop(state);
         // Ranks wait in separate queues; this restores the order of arrival.
         all.sort_unstable_by_key(|(number, _)| *number);
-        Woken::Batch(all.into_iter().map(|(_, event)| event).collect(), up_to)
+        WakeReason::Batch(all.into_iter().map(|(_, event)| event).collect(), up_to)
     }
 
     /// Marks all events up to this number as written, or given up.

@@ -13,11 +13,11 @@ use palisade_core::rule::Rule;
 use palisade_core::time::Micros;
 
 use super::event::{Actor, Event, EventKind, Hex, Network};
-use super::per_second::Telling;
+use super::per_second::WriteTiming;
 use super::{Audit, Severity};
 use crate::engine::{
-    Administered, CandidateSeen, Change, KeyChange, ModeChange, Observer, Operator, OverageSeen,
-    ReachedThreshold, Score, Seen, Subject, TenantSeen,
+    CandidateSeen, Change, DecisionEvent, KeyChange, ModeChange, Observer, Operator,
+    OperatorChange, OverageSeen, ReachedThreshold, Score, Subject, TenantSeen,
 };
 use crate::observe::classes::flow_name;
 use crate::observe::who::{Who, log_digest};
@@ -30,7 +30,7 @@ pub(crate) fn code_of(decision: &Decision) -> Option<&'static str> {
 }
 
 impl Observer for Audit {
-    fn decided(&self, seen: &Seen<'_>) {
+    fn decided(&self, seen: &DecisionEvent<'_>) {
         if self.concerns(seen) {
             self.record(seen, &Who::of(&self.keyring, seen.subject));
         }
@@ -95,7 +95,7 @@ impl Observer for Audit {
         self.shared.push(event);
     }
 
-    fn administered(&self, done: &Administered<'_>) {
+    fn administered(&self, done: &OperatorChange<'_>) {
         let mut event = changed(done.change, done.at);
         event.request_id = done.request_id.map(Into::into);
         event.actor = Some(match done.by {
@@ -143,20 +143,20 @@ impl Observer for Audit {
         let mut event = Event::new(EventKind::OriginRefused, now);
         event.subject = Some(field.into());
         event.ip_prefix = Some(Network::of(peer));
-        self.shared.count_as(event, Telling::Together);
+        self.shared.count_as(event, WriteTiming::Together);
     }
 }
 
 impl Audit {
     /// True if a decision needs the subject's digests. Cheap for allowed requests, and for load
     /// that is shed.
-    pub(in crate::observe) fn concerns(&self, seen: &Seen<'_>) -> bool {
+    pub(in crate::observe) fn concerns(&self, seen: &DecisionEvent<'_>) -> bool {
         if seen.decision.rule == Some(Rule::L_GLOBAL) {
             // Counted without digests, which would cost more than the decision to shed the request.
             let mut event = Event::new(EventKind::GlobalThrottleExceeded, seen.decision.at);
             event.rule = Some(Rule::L_GLOBAL);
             event.code = Some("throttling.rate_limit_exceeded");
-            self.shared.count_as(event, Telling::Together);
+            self.shared.count_as(event, WriteTiming::Together);
             return false;
         }
         if seen.decision.is_allowed()
@@ -173,7 +173,7 @@ impl Audit {
     }
 
     /// Records a decision that [`Audit::concerns`] it.
-    pub(in crate::observe) fn record(&self, seen: &Seen<'_>, who: &Who) {
+    pub(in crate::observe) fn record(&self, seen: &DecisionEvent<'_>, who: &Who) {
         match seen.subject {
             Subject::Request(facts) => self.record_request(seen, facts, who),
             Subject::Guard(op, facts) => self.record_guard(seen, op, facts, who),
@@ -181,7 +181,7 @@ impl Audit {
         }
     }
 
-    fn record_request(&self, seen: &Seen<'_>, facts: &RequestFacts, who: &Who) {
+    fn record_request(&self, seen: &DecisionEvent<'_>, facts: &RequestFacts, who: &Who) {
         let decision = seen.decision;
         let kind = match seen.bypassed {
             Some(_) => Some(EventKind::AllowlistBypassed),
@@ -217,7 +217,7 @@ impl Audit {
         }
     }
 
-    fn record_call(&self, seen: &Seen<'_>, facts: &DescriptorFacts<'_>) {
+    fn record_call(&self, seen: &DecisionEvent<'_>, facts: &DescriptorFacts<'_>) {
         let decision = seen.decision;
         let Some(kind) = kind_of_refusal(decision) else {
             return;
@@ -244,7 +244,7 @@ impl Audit {
         self.shared.push(event);
     }
 
-    fn record_guard(&self, seen: &Seen<'_>, op: GuardOp, facts: &GuardFacts, who: &Who) {
+    fn record_guard(&self, seen: &DecisionEvent<'_>, op: GuardOp, facts: &GuardFacts, who: &Who) {
         let decision = seen.decision;
         let locked = seen.guard.is_some_and(|notes| notes.locked);
         let kind = match decision.error {

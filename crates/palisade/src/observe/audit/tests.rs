@@ -13,15 +13,15 @@ use palisade_store::StoreError;
 use serde_json::{Value, json};
 
 use super::event::{Event, EventKind, Rank};
-use super::queue::{Pushed, Queue, Woken};
+use super::queue::{PushOutcome, Queue, WakeReason};
 use super::{Audit, AuditSettings, FileSink, Keeps, Priority, Sink};
 use crate::clock::VirtualClock;
 use crate::engine::{
-    Administered, AllowlistKind, Change, ModeChange, NewAllowlistEntry, Observer, Operator, Score,
-    Seen, Subject,
+    AllowlistKind, Change, DecisionEvent, ModeChange, NewAllowlistEntry, Observer, Operator,
+    OperatorChange, Score, Subject,
 };
 use crate::observe::tests::{
-    MemorySink, SECRET, Watched, assert_no_canary, canary, id, limit, parts,
+    MemorySink, SECRET, WatchedEngine, assert_no_canary, canary, id, limit, parts,
 };
 
 fn of(kind: EventKind) -> Event {
@@ -39,8 +39,8 @@ fn audit(sink: impl Sink, buffer_max: usize) -> Audit {
 
 fn taken(queue: &Queue) -> Vec<EventKind> {
     match queue.take(Duration::ZERO) {
-        Woken::Batch(events, _) => events.iter().map(|event| event.kind).collect(),
-        Woken::Idle | Woken::Ended => Vec::new(),
+        WakeReason::Batch(events, _) => events.iter().map(|event| event.kind).collect(),
+        WakeReason::Idle | WakeReason::Ended => Vec::new(),
     }
 }
 
@@ -62,7 +62,7 @@ async fn audit_names_the_limit_that_refused() {
         ),
         ("/tenant", "rate_limit_exceeded", "org-tenant", "T-ORG"),
     ] {
-        let watched = Watched::new(parts());
+        let watched = WatchedEngine::new(parts());
         watched.check_n(&canary(path), 3).await;
         let events = watched.events();
         assert_eq!(events.len(), 1, "{path}: {events:?}");
@@ -87,7 +87,7 @@ async fn l_shared_a_limit_that_all_share_is_no_limit_of_an_address() {
     for by in [vec![], vec![Dimension::Endpoint]] {
         let mut parts = parts();
         parts.limits.push(limit("everybody", by, "auth", 1));
-        let watched = Watched::new(parts);
+        let watched = WatchedEngine::new(parts);
         watched.check_n(&canary("/auth"), 2).await;
         let events = watched.events();
         assert_eq!(events[0]["event"], "rate_limit_exceeded");
@@ -100,7 +100,7 @@ async fn l_shared_a_limit_that_all_share_is_no_limit_of_an_address() {
 
 #[tokio::test]
 async fn audit_client_violations_are_anonymised() {
-    let watched = Watched::new(parts());
+    let watched = WatchedEngine::new(parts());
     watched.check_n(&canary("/oauth"), 3).await;
     let events = watched.events();
     assert_eq!(events[0]["event"], "client_rate_limit_exceeded");
@@ -110,7 +110,7 @@ async fn audit_client_violations_are_anonymised() {
 
 #[tokio::test]
 async fn audit_digests_are_stable_and_tell_subjects_apart() {
-    let watched = Watched::new(parts());
+    let watched = WatchedEngine::new(parts());
     let (one, mut other) = (canary("/account"), canary("/account"));
     other.user = id("somebody-else");
     watched.check_n(&one, 4).await;
@@ -130,7 +130,7 @@ async fn audit_digests_are_stable_and_tell_subjects_apart() {
 
 #[tokio::test]
 async fn audit_an_ipv6_address_shows_as_its_48_bits() {
-    let watched = Watched::new(parts());
+    let watched = WatchedEngine::new(parts());
     let mut facts = canary("/auth");
     facts.ip = "2001:db8:7:7::77".parse().unwrap();
     watched.check_n(&facts, 3).await;
@@ -139,7 +139,7 @@ async fn audit_an_ipv6_address_shows_as_its_48_bits() {
 
 #[tokio::test]
 async fn audit_an_api_key_over_its_quota_is_an_event() {
-    let watched = Watched::new(parts());
+    let watched = WatchedEngine::new(parts());
     let mut facts = canary("/partner");
     facts.api_key = id("canary-api-key");
     watched.check_n(&facts, 3).await;
@@ -149,7 +149,7 @@ async fn audit_an_api_key_over_its_quota_is_an_event() {
 
 #[tokio::test]
 async fn l_default_deny_is_audited_as_critical() {
-    let watched = Watched::new(parts());
+    let watched = WatchedEngine::new(parts());
     watched.check_n(&canary("/nowhere"), 1).await;
     let events = watched.events();
     assert_eq!(events[0]["event"], "default_deny");
@@ -160,7 +160,7 @@ async fn l_default_deny_is_audited_as_critical() {
 async fn audit_coalesces_shed_load_per_second_with_a_count() {
     let mut parts = parts();
     parts.limits[0].spec = crate::observe::tests::per_minute(1);
-    let watched = Watched::new(parts);
+    let watched = WatchedEngine::new(parts);
     let facts = canary("/auth");
     watched.check_n(&facts, 4).await;
     watched.clock.advance(SECOND);
@@ -181,7 +181,7 @@ async fn audit_writes_the_last_second_of_shed_load_without_being_asked() {
     let facts = canary("/auth");
     let unavailable = ErrorCode::ServiceUnavailable;
     let decision = Decision::refuse(Micros(1), Outcome::Deny, Rule::L_GLOBAL, unavailable);
-    audit.decided(&Seen {
+    audit.decided(&DecisionEvent {
         subject: Subject::Request(&facts),
         decision: &decision,
         bypassed: None,
@@ -198,10 +198,10 @@ async fn audit_writes_the_last_second_of_shed_load_without_being_asked() {
 
 #[tokio::test]
 async fn audit_reports_an_actor_refused_ten_times_in_a_row() {
-    let watched = Watched::new(parts());
+    let watched = WatchedEngine::new(parts());
     let facts = canary("/account");
     watched.check_n(&facts, 2 + 9).await;
-    let repeated = |watched: &Watched| {
+    let repeated = |watched: &WatchedEngine| {
         let names = watched.names();
         names.iter().filter(|n| *n == "repeated_throttling").count()
     };
@@ -217,7 +217,7 @@ async fn audit_reports_an_actor_refused_ten_times_in_a_row() {
 
 #[tokio::test]
 async fn audit_a_request_that_passes_ends_the_row() {
-    let watched = Watched::new(parts());
+    let watched = WatchedEngine::new(parts());
     let facts = canary("/account");
     watched.check_n(&facts, 2 + 9).await;
     watched.clock.advance(61 * SECOND);
@@ -227,7 +227,7 @@ async fn audit_a_request_that_passes_ends_the_row() {
 
 #[tokio::test]
 async fn audit_does_not_report_rows_of_anonymous_callers() {
-    let watched = Watched::new(parts());
+    let watched = WatchedEngine::new(parts());
     let mut facts = canary("/auth");
     (facts.user, facts.token, facts.org) = (None, None, None);
     watched.check_n(&facts, 30).await;
@@ -236,7 +236,7 @@ async fn audit_does_not_report_rows_of_anonymous_callers() {
 
 #[tokio::test]
 async fn w_bypass_is_audited_every_time() {
-    let watched = Watched::new(parts());
+    let watched = WatchedEngine::new(parts());
     let entry = NewAllowlistEntry {
         kind: AllowlistKind::Ip,
         identifier: "203.0.113.77".to_owned(),
@@ -273,7 +273,7 @@ fn audit_tells_lockouts_from_guard_blocks() {
         guard_decision(Rule::A_HARD, ErrorCode::AccountLocked),
         guard_decision(Rule::G_THRESHOLD, ErrorCode::RateLimitExceeded),
     ] {
-        audit.decided(&Seen {
+        audit.decided(&DecisionEvent {
             subject: Subject::Guard(GuardOp::LoginFailure, &facts),
             decision: &decision,
             bypassed: None,
@@ -309,7 +309,7 @@ fn m7_audit_names_guard_and_lockout_where_both_refuse() {
             retry_after: None,
         });
     }
-    audit.decided(&Seen {
+    audit.decided(&DecisionEvent {
         subject: Subject::Guard(GuardOp::LoginCheck, &facts),
         decision: &decision,
         bypassed: None,
@@ -398,7 +398,7 @@ fn audit_records_what_operators_change() {
         },
     ];
     for change in changes {
-        audit.administered(&Administered {
+        audit.administered(&OperatorChange {
             by: &by,
             change,
             request_id: Some("r-9"),
@@ -437,7 +437,7 @@ fn audit_records_what_operators_change() {
 
 #[tokio::test]
 async fn audit_records_another_policy_and_the_kill_switch() {
-    let watched = Watched::new(parts());
+    let watched = WatchedEngine::new(parts());
     let mut off = parts();
     off.enabled = false;
     let policy = PolicySet::new(2, off).unwrap();
@@ -487,7 +487,7 @@ fn audit_privilege_probing_is_the_tenth_401_or_403_within_ten_minutes() {
     let answered = |at: u64, error| {
         let rule = Rule::L_IP;
         let decision = Decision::refuse(Micros(at), Outcome::Deny, rule, error);
-        audit.decided(&Seen {
+        audit.decided(&DecisionEvent {
             subject: Subject::Request(&facts),
             decision: &decision,
             bypassed: None,
@@ -512,14 +512,26 @@ fn f_audit_loss_security_events_are_the_last_to_go() {
     let queue = Queue::new(Keeps::Everything, 3);
     let (ordinary, security) = (EventKind::RateLimitExceeded, EventKind::GuardBlock);
     for _ in 0..3 {
-        assert_eq!(queue.push(of(ordinary)), Pushed::Kept);
+        assert_eq!(queue.push(of(ordinary)), PushOutcome::Kept);
     }
-    assert_eq!(queue.push(of(ordinary)), Pushed::Lost(Priority::Ordinary));
+    assert_eq!(
+        queue.push(of(ordinary)),
+        PushOutcome::Lost(Priority::Ordinary)
+    );
     for _ in 0..3 {
-        assert_eq!(queue.push(of(security)), Pushed::Lost(Priority::Ordinary));
+        assert_eq!(
+            queue.push(of(security)),
+            PushOutcome::Lost(Priority::Ordinary)
+        );
     }
-    assert_eq!(queue.push(of(ordinary)), Pushed::Lost(Priority::Ordinary));
-    assert_eq!(queue.push(of(security)), Pushed::Lost(Priority::Security));
+    assert_eq!(
+        queue.push(of(ordinary)),
+        PushOutcome::Lost(Priority::Ordinary)
+    );
+    assert_eq!(
+        queue.push(of(security)),
+        PushOutcome::Lost(Priority::Security)
+    );
     assert_eq!(taken(&queue), [security; 3]);
 }
 
@@ -532,9 +544,15 @@ fn f_audit_loss_refusals_of_authentication_are_the_last_refusals_to_go() {
     };
     queue.push(refusal(false));
     queue.push(refusal(true));
-    assert_eq!(queue.push(refusal(true)), Pushed::Lost(Priority::Ordinary));
-    assert_eq!(queue.push(refusal(false)), Pushed::Lost(Priority::Ordinary));
-    let Woken::Batch(kept, _) = queue.take(Duration::ZERO) else {
+    assert_eq!(
+        queue.push(refusal(true)),
+        PushOutcome::Lost(Priority::Ordinary)
+    );
+    assert_eq!(
+        queue.push(refusal(false)),
+        PushOutcome::Lost(Priority::Ordinary)
+    );
+    let WakeReason::Batch(kept, _) = queue.take(Duration::ZERO) else {
         panic!("two wait");
     };
     assert!(kept.iter().all(|event| event.is_of_auth), "{kept:?}");
@@ -548,7 +566,7 @@ async fn f_audit_loss_a_class_of_authentication_is_one_whatever_its_name() {
         kind: ClassKind::Auth,
         prolonged: WhenProlonged::default(),
     }];
-    let watched = Watched::new(parts);
+    let watched = WatchedEngine::new(parts);
     let ranks = [canary("/account"), canary("/tenant")].map(|facts| {
         let mut event = of(EventKind::RateLimitExceeded);
         let mut decision = Decision::allow(Micros(0));
@@ -565,8 +583,14 @@ fn f_audit_loss_what_an_attacker_causes_gives_way_to_what_operators_did() {
     let (attack, change) = (EventKind::GuardBlock, EventKind::AllowlistAdded);
     queue.push(of(attack));
     queue.push(of(attack));
-    assert_eq!(queue.push(of(attack)), Pushed::Lost(Priority::Security));
-    assert_eq!(queue.push(of(change)), Pushed::Lost(Priority::Security));
+    assert_eq!(
+        queue.push(of(attack)),
+        PushOutcome::Lost(Priority::Security)
+    );
+    assert_eq!(
+        queue.push(of(change)),
+        PushOutcome::Lost(Priority::Security)
+    );
     assert_eq!(taken(&queue), [attack, change]);
 }
 
@@ -635,7 +659,7 @@ fn lines_in(path: &std::path::Path) -> Vec<String> {
 }
 
 fn refused(audit: &Audit, facts: &GuardFacts, decision: &Decision) {
-    audit.decided(&Seen {
+    audit.decided(&DecisionEvent {
         subject: Subject::Guard(GuardOp::LoginCheck, facts),
         decision,
         bypassed: None,
@@ -658,7 +682,7 @@ fn s10_floods_of_refusals_and_blocks_wash_nothing_away_that_operators_did() {
     let keyring = Arc::new(Keyring::new(SECRET, None).unwrap());
     let clock = Arc::new(VirtualClock::default());
     let audit = Audit::start_all(keyring, clock, sinks, AuditSettings::default()).unwrap();
-    audit.administered(&Administered {
+    audit.administered(&OperatorChange {
         by: &Operator::TokenHolder,
         change: Change::AllowlistRemoved("0123"),
         request_id: Some("r-9"),
@@ -676,7 +700,7 @@ fn s10_floods_of_refusals_and_blocks_wash_nothing_away_that_operators_did() {
         let error = ErrorCode::RateLimitExceeded;
         let decision = Decision::refuse(at, Outcome::Deny, Rule::L_IP, error);
         for _ in 0..100 {
-            audit.decided(&Seen {
+            audit.decided(&DecisionEvent {
                 subject: Subject::Request(&facts),
                 decision: &decision,
                 bypassed: None,
@@ -701,7 +725,7 @@ fn s10_floods_of_refusals_and_blocks_wash_nothing_away_that_operators_did() {
 
 #[tokio::test]
 async fn s10_a_flood_of_refusals_is_two_events_a_second_with_their_number() {
-    let watched = Watched::new(parts());
+    let watched = WatchedEngine::new(parts());
     let mut facts = canary("/auth");
     (facts.user, facts.token) = (None, None);
     for _ in 0..3 {
@@ -718,7 +742,7 @@ async fn s10_a_flood_of_refusals_is_two_events_a_second_with_their_number() {
 
 #[tokio::test]
 async fn s10_i_id_refusals_that_are_counted_keep_their_first_ids() {
-    let watched = Watched::new(parts());
+    let watched = WatchedEngine::new(parts());
     let mut facts = canary("/auth");
     for n in 0..12 {
         facts.request_id = id(&format!("r-{n}"));
@@ -735,7 +759,7 @@ async fn s10_i_id_refusals_that_are_counted_keep_their_first_ids() {
 
 #[tokio::test]
 async fn s10_the_audit_tells_refused_buckets_apart_and_not_their_callers() {
-    let watched = Watched::new(parts());
+    let watched = WatchedEngine::new(parts());
     for host in 1..=3 {
         let mut facts = canary("/auth");
         facts.ip = format!("203.0.113.{host}").parse().unwrap();

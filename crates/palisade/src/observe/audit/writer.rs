@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::event::{Event, Rank};
-use super::queue::{Queue, Woken};
-use super::{Shared, Sink};
+use super::queue::{Queue, WakeReason};
+use super::{AuditState, Sink};
 
 /// Time without events after which the current second is closed.
 const IDLE: Duration = Duration::from_secs(1);
@@ -15,11 +15,11 @@ const RETRY_LONGEST: Duration = Duration::from_secs(5);
 /// Attempts to write a batch once the process is ending.
 const LAST_ATTEMPTS: u32 = 3;
 
-pub(super) fn run(shared: &Shared, queue: &Queue, mut sink: Box<dyn Sink>) {
+pub(super) fn run(shared: &AuditState, queue: &Queue, mut sink: Box<dyn Sink>) {
     let mut lines = Vec::with_capacity(64 * 1024);
     loop {
         match queue.take(IDLE) {
-            Woken::Batch(events, up_to) => {
+            WakeReason::Batch(events, up_to) => {
                 lines.clear();
                 for event in &events {
                     event.write_line(&mut lines);
@@ -29,9 +29,9 @@ pub(super) fn run(shared: &Shared, queue: &Queue, mut sink: Box<dyn Sink>) {
             }
             // Only queues that take everything may close a second: one that takes few events is
             // idle even in a flood.
-            Woken::Idle if queue.keeps(Rank::Refusal) => shared.close_second(),
-            Woken::Idle => {}
-            Woken::Ended => break,
+            WakeReason::Idle if queue.keeps(Rank::Refusal) => shared.close_second(),
+            WakeReason::Idle => {}
+            WakeReason::Ended => break,
         }
     }
     if sink.sync().is_err() {
@@ -40,7 +40,7 @@ pub(super) fn run(shared: &Shared, queue: &Queue, mut sink: Box<dyn Sink>) {
 }
 
 /// Writes a batch, and retries until it succeeds; once the process ends, only a few times more.
-fn write(shared: &Shared, queue: &Queue, sink: &mut dyn Sink, batch: (&[u8], &[Event])) {
+fn write(shared: &AuditState, queue: &Queue, sink: &mut dyn Sink, batch: (&[u8], &[Event])) {
     let (lines, events) = batch;
     let mut wait = RETRY_FIRST;
     let mut attempts_left = LAST_ATTEMPTS;

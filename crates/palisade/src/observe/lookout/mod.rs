@@ -29,7 +29,7 @@ use serde::Serialize;
 
 use super::classes::{KnownClasses, flow_name};
 use super::who::{Who, log_digest};
-use crate::engine::{HealthReport, KeyedAnswer, ModeChange, Seen, Subject};
+use crate::engine::{DecisionEvent, HealthReport, KeyedAnswer, ModeChange, Subject};
 use budgets::Budgets;
 use counts::Counts;
 use durations::Histogram;
@@ -144,7 +144,7 @@ impl Lookout {
     }
 
     /// Counts a decision.
-    pub(super) fn count(&self, seen: &Seen<'_>) {
+    pub(super) fn count(&self, seen: &DecisionEvent<'_>) {
         let decision = seen.decision;
         let surface = match seen.subject {
             Subject::Request(facts) => facts.surface,
@@ -180,14 +180,14 @@ impl Lookout {
     }
 
     /// True if [`Lookout::record`] needs the subject's digests.
-    pub(super) fn concerns(seen: &Seen<'_>) -> bool {
+    pub(super) fn concerns(seen: &DecisionEvent<'_>) -> bool {
         let decision = seen.decision;
         !decision.is_allowed() || decision.limits.iter().any(budgets::is_budget)
     }
 
     /// Remembers the budgets of a subject and, if it was refused, the limit or rule that refused
     /// it.
-    pub(super) fn record(&self, seen: &Seen<'_>, who: &Who) {
+    pub(super) fn record(&self, seen: &DecisionEvent<'_>, who: &Who) {
         let decision = seen.decision;
         for reading in decision.limits.iter().filter(|one| budgets::is_budget(one)) {
             self.budgets.lock().saw(reading, who.named(reading.scope));
@@ -212,7 +212,7 @@ impl Lookout {
     }
 
     /// Returns the subject of the bucket or block that refused.
-    fn subject(&self, seen: &Seen<'_>, who: &Who) -> (&'static str, Digest) {
+    fn subject(&self, seen: &DecisionEvent<'_>, who: &Who) -> (&'static str, Digest) {
         let of_address = |ip: IpAddr| {
             let digest = log_digest(&self.keyring, "ip", Prefix::of(ip).bytes());
             ("ip", digest)

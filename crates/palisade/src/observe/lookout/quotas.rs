@@ -31,13 +31,13 @@ pub struct NearQuota {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Seen {
+struct QuotaUse {
     used: u64,
     limit: u64,
     reset: u64,
 }
 
-impl Seen {
+impl QuotaUse {
     fn per_mille(&self) -> u64 {
         self.used.saturating_mul(1000) / self.limit.max(1)
     }
@@ -45,7 +45,7 @@ impl Seen {
 
 /// The latest readings of keys near their end.
 #[derive(Debug, Default)]
-pub(super) struct Quotas(HashMap<String, Seen>);
+pub(super) struct Quotas(HashMap<String, QuotaUse>);
 
 /// True if the key is near the end of its quota.
 pub(super) const fn is_near(quota: &QuotaReading) -> bool {
@@ -60,7 +60,7 @@ impl Quotas {
         let Some(limit) = quota.limit else { return };
         let mut shown = hash_api_key(key);
         shown.truncate(SHOWN_DIGITS);
-        let seen = Seen {
+        let seen = QuotaUse {
             used: quota.used,
             limit,
             reset: quota.reset,
@@ -82,14 +82,14 @@ impl Quotas {
     pub(super) fn read(&mut self, most: usize, now: Micros) -> Vec<NearQuota> {
         let second = now.unix_seconds_ceil();
         self.0.retain(|_, seen| seen.reset > second);
-        let mut all: Vec<(&String, &Seen)> = self.0.iter().collect();
+        let mut all: Vec<(&String, &QuotaUse)> = self.0.iter().collect();
         all.sort_by(|a, b| b.1.per_mille().cmp(&a.1.per_mille()).then(a.0.cmp(b.0)));
         let first = all.into_iter().take(most);
         first.map(|(key, seen)| near(key, *seen, now)).collect()
     }
 }
 
-fn near(key: &str, seen: Seen, now: Micros) -> NearQuota {
+fn near(key: &str, seen: QuotaUse, now: Micros) -> NearQuota {
     let (start, _) = now.month_bounds();
     let elapsed = now.since(start) / 1_000_000;
     let whole = u128::from(elapsed) * u128::from(seen.limit) / u128::from(seen.used.max(1));

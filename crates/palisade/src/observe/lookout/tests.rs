@@ -7,7 +7,7 @@ use palisade_core::policy::PolicySet;
 use palisade_core::time::{MINUTE, SECOND};
 
 use super::*;
-use crate::observe::tests::{Watched, id, parts};
+use crate::observe::tests::{WatchedEngine, id, parts};
 
 const CANARIES: [&str; 4] = ["canary", "203.0.113.77", "ann@", "device-"];
 
@@ -23,7 +23,7 @@ fn login() -> GuardFacts {
     facts
 }
 
-impl Watched {
+impl WatchedEngine {
     fn second(&self) -> bool {
         self.clock.advance(SECOND);
         self.lookout.tick(&self.engine.health(), self.clock.now())
@@ -46,7 +46,7 @@ fn column<'c>(columns: &'c [(&'static str, Vec<u32>)], name: &str) -> &'c [u32] 
 
 #[tokio::test]
 async fn what_was_decided_before_the_first_look_is_in_the_first_second() {
-    let watched = Watched::new(parts());
+    let watched = WatchedEngine::new(parts());
     watched.check_n(&request(), 3).await;
     assert!(!watched.second());
     watched.check_n(&request(), 2).await;
@@ -58,7 +58,7 @@ async fn what_was_decided_before_the_first_look_is_in_the_first_second() {
 
 #[tokio::test]
 async fn decisions_are_kept_by_the_second_outcome_and_surface() {
-    let watched = Watched::new(parts());
+    let watched = WatchedEngine::new(parts());
     assert!(
         !watched.second(),
         "the first look has nothing to compare with"
@@ -93,7 +93,7 @@ async fn decisions_are_kept_by_the_second_outcome_and_surface() {
 
 #[tokio::test]
 async fn the_rings_keep_an_hour_of_seconds_and_a_day_of_minutes() {
-    let watched = Watched::new(parts());
+    let watched = WatchedEngine::new(parts());
     let health = watched.engine.health();
     for second in 0..2 * 86_400 {
         watched.clock.advance(SECOND);
@@ -115,7 +115,7 @@ async fn the_rings_keep_an_hour_of_seconds_and_a_day_of_minutes() {
 
 #[tokio::test]
 async fn who_and_what_is_refused_most_is_named_by_digests_that_stay_the_same() {
-    let watched = Watched::new(parts());
+    let watched = WatchedEngine::new(parts());
     watched.check_n(&request(), 20).await;
     for _ in 0..6 {
         let answer = watched.engine.guard(GuardOp::LoginFailure, &login()).await;
@@ -150,7 +150,7 @@ async fn who_and_what_is_refused_most_is_named_by_digests_that_stay_the_same() {
 async fn shadow_verdicts_are_shown_and_not_as_refusals() {
     let mut parts = parts();
     parts.settings.guard.login.mode = GuardMode::Shadow;
-    let watched = Watched::new(parts);
+    let watched = WatchedEngine::new(parts);
     watched.second();
     for _ in 0..4 {
         let answer = watched.engine.guard(GuardOp::LoginFailure, &login()).await;
@@ -165,7 +165,7 @@ async fn shadow_verdicts_are_shown_and_not_as_refusals() {
 
 #[tokio::test]
 async fn a_reload_says_what_it_changed() {
-    let watched = Watched::new(parts());
+    let watched = WatchedEngine::new(parts());
     let mut next = parts();
     let gone = next.limits.remove(0).name;
     let changed = next.limits.first_mut().unwrap();

@@ -41,7 +41,7 @@ impl Kind {
 
 /// One metric of the catalogue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Described {
+pub struct MetricDescription {
     /// The name that is exposed.
     pub name: &'static str,
     /// Type of the metric.
@@ -52,7 +52,7 @@ pub struct Described {
     pub help: &'static str,
 }
 
-impl Described {
+impl MetricDescription {
     /// Returns the name to register: the encoder itself adds `_total` to counters.
     pub(super) fn registered_name(&self) -> &'static str {
         match self.kind {
@@ -64,7 +64,7 @@ impl Described {
 
 macro_rules! catalogue {
     ($($id:ident = $kind:ident $name:literal [$($label:literal),*] $help:literal;)*) => {
-        $(pub(super) const $id: Described = Described {
+        $(pub(super) const $id: MetricDescription = MetricDescription {
             name: $name,
             kind: Kind::$kind,
             labels: &[$($label),*],
@@ -72,7 +72,7 @@ macro_rules! catalogue {
         };)*
 
         /// Every metric, in the order of `/metrics`.
-        pub const ALL: &[Described] = &[$($id),*];
+        pub const ALL: &[MetricDescription] = &[$($id),*];
     };
 }
 

@@ -49,7 +49,7 @@ const MODES: [Mode; 5] = [
 
 /// A position in the tables of counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct CellPosition {
     scope: usize,
     class: usize,
 }
@@ -121,35 +121,35 @@ fn zeros(count: usize) -> Box<[AtomicU64]> {
 }
 
 /// One counted combination of labels.
-pub(super) struct Counted<const N: usize> {
+pub(super) struct LabelCount<const N: usize> {
     pub(super) labels: [String; N],
     pub(super) count: u64,
 }
 
 impl Cells {
-    pub(super) fn place(&self, scope: &str, class: &str) -> Place {
-        Place {
+    pub(super) fn place(&self, scope: &str, class: &str) -> CellPosition {
+        CellPosition {
             scope: SCOPES.iter().position(|s| *s == scope).unwrap_or(0),
             class: self.classes.number(class),
         }
     }
 
-    pub(super) fn count(&self, place: Place, outcome: Outcome, mode: Mode) {
+    pub(super) fn count(&self, place: CellPosition, outcome: Outcome, mode: Mode) {
         let outcome = position(&OUTCOMES, &outcome);
         let mode = position(&MODES, &mode);
         let index = (flat(place) * OUTCOMES.len() + outcome) * MODES.len() + mode;
         bump(&self.requests, index);
     }
 
-    pub(super) fn count_exceeded(&self, place: Place) {
+    pub(super) fn count_exceeded(&self, place: CellPosition) {
         bump(&self.exceeded, flat(place));
     }
 
-    pub(super) fn count_shadow(&self, place: Place) {
+    pub(super) fn count_shadow(&self, place: CellPosition) {
         bump(&self.shadow, flat(place));
     }
 
-    pub(super) fn requests(&self) -> Vec<Counted<4>> {
+    pub(super) fn requests(&self) -> Vec<LabelCount<4>> {
         let names = self.classes.names();
         counted(&self.requests)
             .map(|(index, count)| {
@@ -158,23 +158,23 @@ impl Cells {
                 let [scope, class] = labels(place, &names);
                 let decision = OUTCOMES[outcome].name().to_owned();
                 let labels = [scope, class, decision, MODES[mode].name().to_owned()];
-                Counted { labels, count }
+                LabelCount { labels, count }
             })
             .collect()
     }
 
-    pub(super) fn exceeded(&self) -> Vec<Counted<2>> {
+    pub(super) fn exceeded(&self) -> Vec<LabelCount<2>> {
         self.by_place(&self.exceeded)
     }
 
-    pub(super) fn shadow(&self) -> Vec<Counted<2>> {
+    pub(super) fn shadow(&self) -> Vec<LabelCount<2>> {
         self.by_place(&self.shadow)
     }
 
-    fn by_place(&self, cells: &[AtomicU64]) -> Vec<Counted<2>> {
+    fn by_place(&self, cells: &[AtomicU64]) -> Vec<LabelCount<2>> {
         let names = self.classes.names();
         counted(cells)
-            .map(|(place, count)| Counted {
+            .map(|(place, count)| LabelCount {
                 labels: labels(place, &names),
                 count,
             })
@@ -197,7 +197,7 @@ fn labels(place: usize, names: &[Arc<str>]) -> [String; 2] {
     [SCOPES[place / CLASSES].to_owned(), class.to_owned()]
 }
 
-const fn flat(place: Place) -> usize {
+const fn flat(place: CellPosition) -> usize {
     place.scope * CLASSES + place.class
 }
 

@@ -7,17 +7,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use arc_swap::ArcSwap;
 use palisade_core::policy::PolicySet;
 
-use super::cells::Counted;
-use crate::engine::{DescriptorStatus, Verdict};
+use super::cells::LabelCount;
+use crate::engine::{DescriptorStatus, DescriptorVerdict};
 
 /// Label of descriptors that no limit matches (R-DOMAIN).
 const NONE: &str = "none";
 
-const RESULTS: [(Verdict, &str); 4] = [
-    (Verdict::Admitted, "ok"),
-    (Verdict::Denied, "over_limit"),
-    (Verdict::WouldDeny, "shadow_over_limit"),
-    (Verdict::NotRefunded, "not_refunded"),
+const RESULTS: [(DescriptorVerdict, &str); 4] = [
+    (DescriptorVerdict::Admitted, "ok"),
+    (DescriptorVerdict::Denied, "over_limit"),
+    (DescriptorVerdict::WouldDeny, "shadow_over_limit"),
+    (DescriptorVerdict::NotRefunded, "not_refunded"),
 ];
 
 type Results = Arc<[AtomicU64; RESULTS.len()]>;
@@ -54,8 +54,8 @@ impl Descriptors {
         }
     }
 
-    pub(super) fn read(&self) -> Vec<Counted<2>> {
-        let counted = |limit: &str, result: &str, cell: &AtomicU64| Counted {
+    pub(super) fn read(&self) -> Vec<LabelCount<2>> {
+        let counted = |limit: &str, result: &str, cell: &AtomicU64| LabelCount {
             labels: [limit.to_owned(), result.to_owned()],
             count: cell.load(Ordering::Relaxed),
         };

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use parking_lot::Mutex;
 
-use super::cells::Counted;
+use super::cells::LabelCount;
 use crate::engine::InstanceFailure;
 
 /// Instances by address, as many as are configured.
@@ -38,11 +38,11 @@ impl Instances {
             .collect()
     }
 
-    pub(super) fn failures(&self) -> Vec<Counted<2>> {
+    pub(super) fn failures(&self) -> Vec<LabelCount<2>> {
         let mut counted = Vec::new();
         for (address, instance) in self.0.lock().iter() {
             for (why, count) in &instance.failures {
-                counted.push(Counted {
+                counted.push(LabelCount {
                     labels: [address.to_string(), why.name().to_owned()],
                     count: *count,
                 });

@@ -32,12 +32,12 @@ use parking_lot::Mutex;
 
 pub use cells::CLASSES_MAX;
 
-use self::catalogue::{self as names, Described, LATENCY_MS_BOUNDS, REFILL_SECONDS_BOUNDS};
+use self::catalogue::{self as names, LATENCY_MS_BOUNDS, MetricDescription, REFILL_SECONDS_BOUNDS};
 use super::audit::AuditCounts;
 use super::classes::flow_name;
 use super::surges::outcome;
 use crate::engine::{
-    InstanceFailure, KeyedAnswer, ModeChange, Observer, ReachedThreshold, Seen, Subject,
+    DecisionEvent, InstanceFailure, KeyedAnswer, ModeChange, Observer, ReachedThreshold, Subject,
 };
 
 /// Most limits and shares whose thresholds are counted.
@@ -78,7 +78,7 @@ impl fmt::Debug for LastBackup {
 /// One simple counter: a metric with fixed label values.
 #[derive(Debug)]
 struct Counter {
-    metric: Described,
+    metric: MetricDescription,
     labels: &'static [&'static str],
 }
 
@@ -208,7 +208,7 @@ impl Metrics {
         }
     }
 
-    fn bump(&self, metric: &Described, labels: &[&str], by: u64) {
+    fn bump(&self, metric: &MetricDescription, labels: &[&str], by: u64) {
         let index = COUNTERS
             .iter()
             .position(|counter| counter.metric.name == metric.name && counter.labels == labels);
@@ -247,7 +247,7 @@ impl Metrics {
         self.bump(&names::WEBHOOK_EVENTS, &["dropped"], count);
     }
 
-    fn count_outcome(&self, seen: &Seen<'_>) {
+    fn count_outcome(&self, seen: &DecisionEvent<'_>) {
         self.only_successes.saw(seen);
         if let Some((flow, attempt)) = outcome(seen) {
             let outcome = match attempt {
@@ -282,7 +282,7 @@ const fn said(answer: &KeyedAnswer) -> (&'static str, Mode) {
 }
 
 /// Returns the labels of a decision: the scope that decided, and its class.
-fn labels_of<'a>(seen: &Seen<'a>) -> (&'static str, &'a str) {
+fn labels_of<'a>(seen: &DecisionEvent<'a>) -> (&'static str, &'a str) {
     let decision = seen.decision;
     match seen.subject {
         Subject::Guard(op, _) => ("guard", flow_name(op.flow())),
@@ -319,7 +319,7 @@ impl Observer for Metrics {
         }
     }
 
-    fn decided(&self, seen: &Seen<'_>) {
+    fn decided(&self, seen: &DecisionEvent<'_>) {
         let decision = seen.decision;
         let (scope, class) = labels_of(seen);
         let place = self.cells.place(scope, class);

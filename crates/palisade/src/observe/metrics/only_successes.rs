@@ -7,7 +7,7 @@ use palisade_core::facts::Attempt;
 use palisade_core::record::Flow;
 use parking_lot::Mutex;
 
-use crate::engine::{Seen, Subject};
+use crate::engine::{DecisionEvent, Subject};
 use crate::observe::surges::outcome;
 
 /// Number of latest logins that are examined.
@@ -25,7 +25,7 @@ pub(super) struct OnlySuccesses {
 }
 
 impl OnlySuccesses {
-    pub(super) fn saw(&self, seen: &Seen<'_>) {
+    pub(super) fn saw(&self, seen: &DecisionEvent<'_>) {
         let (Some((flow, attempt)), Subject::Guard(_, facts)) = (outcome(seen), seen.subject)
         else {
             return;
@@ -75,7 +75,7 @@ mod tests {
     fn report(successes: &OnlySuccesses, op: GuardOp, name: usize) {
         let mut facts = GuardFacts::new("203.0.113.1".parse().unwrap());
         facts.account = Some(Id::new("account", &format!("u{name}")).unwrap());
-        successes.saw(&Seen {
+        successes.saw(&DecisionEvent {
             subject: Subject::Guard(op, &facts),
             decision: &Decision::allow(Micros(0)),
             bypassed: None,

@@ -9,8 +9,8 @@ use prometheus_client::encoding::text::encode;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
 use prometheus_client::registry::Registry;
 
-use super::catalogue::{self as names, Described, Kind};
-use super::cells::Counted;
+use super::catalogue::{self as names, Kind, MetricDescription};
+use super::cells::LabelCount;
 use super::{COUNTERS, Metrics};
 use crate::engine::{CandidateReport, CauseCounts, Comparison, Figures};
 
@@ -28,7 +28,7 @@ enum Value {
 
 /// All values of one scrape.
 #[derive(Debug)]
-struct Snapshot(Vec<(Described, Value)>);
+struct Snapshot(Vec<(MetricDescription, Value)>);
 
 impl Collector for Snapshot {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
@@ -42,7 +42,11 @@ impl Collector for Snapshot {
     }
 }
 
-fn encode_value(metric: &Described, value: &Value, mut encoder: MetricEncoder<'_>) -> fmt::Result {
+fn encode_value(
+    metric: &MetricDescription,
+    value: &Value,
+    mut encoder: MetricEncoder<'_>,
+) -> fmt::Result {
     let all = match value {
         Value::Histogram(sum, count, buckets) => {
             return encoder.encode_histogram::<NoLabelSet>(*sum, *count, buckets, None);
@@ -87,7 +91,7 @@ impl Metrics {
         text
     }
 
-    fn value(&self, metric: &Described, figures: &Figures) -> Value {
+    fn value(&self, metric: &MetricDescription, figures: &Figures) -> Value {
         let one = |number: u64| Value::Series(vec![(Vec::new(), number)]);
         match *metric {
             names::REQUESTS => series(self.cells.requests()),
@@ -166,7 +170,7 @@ impl Metrics {
     }
 
     /// Returns a plain or labelled counter of this process, or one of the audit's.
-    fn counted(&self, metric: &Described) -> Value {
+    fn counted(&self, metric: &MetricDescription) -> Value {
         let own = COUNTERS
             .iter()
             .enumerate()
@@ -179,7 +183,7 @@ impl Metrics {
         Value::Series(own.chain(audit).collect())
     }
 
-    fn audit_series(&self, metric: &Described) -> Vec<Series> {
+    fn audit_series(&self, metric: &MetricDescription) -> Vec<Series> {
         let Some(counts) = self.audit.get() else {
             return Vec::new();
         };
@@ -238,7 +242,7 @@ fn differences(report: &CandidateReport) -> Vec<Series> {
     rows.filter(|(_, count)| *count > 0).collect()
 }
 
-fn series<const N: usize>(counted: Vec<Counted<N>>) -> Value {
+fn series<const N: usize>(counted: Vec<LabelCount<N>>) -> Value {
     let all = counted
         .into_iter()
         .map(|one| (one.labels.to_vec(), one.count));

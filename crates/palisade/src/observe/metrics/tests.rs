@@ -7,9 +7,9 @@ use palisade_core::time::Micros;
 use palisade_store::StoreError;
 
 use super::Metrics;
-use super::catalogue::{ALL, Described, Kind};
+use super::catalogue::{ALL, Kind, MetricDescription};
 use crate::engine::{Figures, ModeChange, Observer};
-use crate::observe::tests::{SECRET, Watched, assert_no_canary, canary, id, limit, parts};
+use crate::observe::tests::{SECRET, WatchedEngine, assert_no_canary, canary, id, limit, parts};
 
 /// The contract: exposed name and labels.
 const CONTRACT: &[(&str, &[&str])] = &[
@@ -58,8 +58,8 @@ fn changed(observer: &dyn Observer, all: &[Event]) {
 }
 
 /// An engine on which everything that can be counted has been counted.
-async fn busy() -> Watched {
-    let watched = Watched::new(parts());
+async fn busy() -> WatchedEngine {
+    let watched = WatchedEngine::new(parts());
     for path in ["/auth", "/account", "/tenant", "/shadowed", "/nowhere"] {
         watched.check_n(&canary(path), 3).await;
     }
@@ -102,7 +102,8 @@ async fn metrics_of_the_contract_are_exposed_under_their_exact_names_and_labels(
     let names = sample_names(&text);
     for (name, labels) in CONTRACT {
         let described = ALL.iter().find(|metric| metric.name == *name);
-        let described: &Described = described.unwrap_or_else(|| panic!("{name} is missing"));
+        let described: &MetricDescription =
+            described.unwrap_or_else(|| panic!("{name} is missing"));
         assert_eq!(described.labels, *labels, "{name}");
         let sampled = match described.kind {
             Kind::Histogram => format!("{name}_count"),
@@ -134,7 +135,7 @@ async fn metrics_of_the_catalogue_are_all_exposed_once() {
 /// A counter that is increased under labels without a cell would never be noticed.
 #[tokio::test]
 async fn metrics_without_labels_have_a_sample_from_the_start() {
-    let text = Watched::new(parts()).scrape();
+    let text = WatchedEngine::new(parts()).scrape();
     let names = sample_names(&text);
     // Only the embedded store's directory is copied by its server.
     let of_everybody = ALL
@@ -178,7 +179,7 @@ async fn metrics_say_when_a_request_was_last_refused_for_want_of_a_limit() {
         let line = lines.find_map(|line| line.strip_prefix(name));
         line.and_then(|value| value.parse::<u64>().ok())
     };
-    assert_eq!(last(&Watched::new(parts()).scrape()), Some(0));
+    assert_eq!(last(&WatchedEngine::new(parts()).scrape()), Some(0));
     assert!(last(&busy().await.scrape()) > Some(0));
 }
 
@@ -207,7 +208,7 @@ fn metrics_latency_buckets_are_those_of_the_contract() {
 
 #[tokio::test]
 async fn metrics_label_no_class_that_only_a_caller_named() {
-    let watched = Watched::new(parts());
+    let watched = WatchedEngine::new(parts());
     let mut facts = canary("/auth");
     facts.class = id("canary-class");
     watched.check_n(&facts, 2).await;
@@ -239,7 +240,7 @@ fn metrics_have_a_bounded_number_of_classes() {
 
 #[tokio::test]
 async fn metrics_show_the_quota_of_few_organisations_by_digest() {
-    let watched = Watched::new(parts());
+    let watched = WatchedEngine::new(parts());
     for n in 0..50 {
         let mut facts = canary("/tenant");
         facts.org = id(&format!("canary-org-{n}"));
@@ -259,7 +260,7 @@ async fn metrics_show_the_quota_of_few_organisations_by_digest() {
 
 #[tokio::test]
 async fn metrics_let_a_busy_organisation_take_the_place_of_a_quiet_one() {
-    let watched = Watched::new(parts());
+    let watched = WatchedEngine::new(parts());
     for n in 0..3 {
         let mut facts = canary("/tenant");
         facts.org = id(&format!("quiet-{n}"));

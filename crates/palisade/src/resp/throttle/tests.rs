@@ -12,7 +12,7 @@ struct Cell {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Asked {
+struct ThrottleArgs {
     max_burst: u32,
     count: u32,
     period: u32,
@@ -23,7 +23,7 @@ struct Asked {
 const NANOS: i128 = 1_000_000_000;
 
 impl Cell {
-    fn ask(&mut self, asked: Asked, now_us: u64) -> [i64; 5] {
+    fn ask(&mut self, asked: ThrottleArgs, now_us: u64) -> [i64; 5] {
         let now = i128::from(now_us) * 1_000;
         let emission = i128::from(asked.period) * NANOS / i128::from(asked.count);
         let limit = i128::from(asked.max_burst) + 1;
@@ -68,7 +68,7 @@ struct Bucket {
 }
 
 impl Bucket {
-    fn ask(&mut self, asked: Asked, now: Micros) -> [i64; 5] {
+    fn ask(&mut self, asked: ThrottleArgs, now: Micros) -> [i64; 5] {
         let text = [asked.max_burst, asked.count, asked.period, asked.quantity];
         let text = text.map(|number| number.to_string());
         let [burst, count, period, quantity] = text.each_ref().map(String::as_bytes);
@@ -126,10 +126,10 @@ fn below(rng: &mut Rng, bound: u32) -> u32 {
     u32::try_from(rng.below(u64::from(bound))).unwrap()
 }
 
-fn figures(rng: &mut Rng) -> Asked {
+fn figures(rng: &mut Rng) -> ThrottleArgs {
     let burst = [3, 20, 1_000][below(rng, 3) as usize];
     let period = [2, 60, 3_600][below(rng, 3) as usize];
-    Asked {
+    ThrottleArgs {
         max_burst: below(rng, burst),
         count: COUNTS[below(rng, 24) as usize],
         period: 1 + below(rng, period),
@@ -139,7 +139,7 @@ fn figures(rng: &mut Rng) -> Asked {
 }
 
 /// Returns a pause that is shorter than the interval, about as long, or much longer.
-fn pause(rng: &mut Rng, asked: Asked) -> u64 {
+fn pause(rng: &mut Rng, asked: ThrottleArgs) -> u64 {
     let interval = u64::from(asked.period) * 1_000_000 / u64::from(asked.count);
     match below(rng, 8) {
         0 => 0,
@@ -210,7 +210,7 @@ fn a_rate_that_cannot_be_divided_admits_no_more_and_a_microsecond_later() {
 fn a_key_keeps_what_it_used_when_its_figures_change() {
     let mut bucket = Bucket::default();
     let now = Micros(1_700_000_000_000_000);
-    let large = Asked {
+    let large = ThrottleArgs {
         max_burst: 9,
         count: 10,
         period: 10,
@@ -218,13 +218,13 @@ fn a_key_keeps_what_it_used_when_its_figures_change() {
         takes: true,
     };
     assert_eq!(bucket.ask(large, now), [0, 10, 0, -1, 10]);
-    let small = Asked {
+    let small = ThrottleArgs {
         max_burst: 1,
         quantity: 0,
         ..large
     };
     assert_eq!(bucket.ask(small, now), [1, 2, 0, 8, 10]);
-    let one = Asked {
+    let one = ThrottleArgs {
         quantity: 1,
         ..small
     };

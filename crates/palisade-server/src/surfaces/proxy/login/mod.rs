@@ -17,7 +17,7 @@ use http::{HeaderValue, Request, Response, StatusCode};
 use hyper::body::{Body, Incoming};
 use palisade::engine::RequestAnswer;
 use palisade::extract::login::{
-    Asked, Ended, Unreadable, drop_other_names, ended, is_in_query, username,
+    AttemptOutcome, AttemptRequest, Unreadable, drop_other_names, ended, is_in_query, username,
 };
 use palisade_core::facts::{Attempt, GuardFacts, GuardOp, HEADER_BYTES_MAX};
 use palisade_core::record::Flow;
@@ -97,7 +97,7 @@ pub(super) struct Tried<'a> {
 /// A login that is not decided yet.
 pub(super) struct Login {
     route: OutcomeRoute,
-    asked: Asked,
+    asked: AttemptRequest,
     facts: GuardFacts,
     device: Option<DeviceId>,
     is_secure: bool,
@@ -131,7 +131,7 @@ impl Login {
         let device = cookie.and_then(|name| DeviceId::read(headers, name, keyring));
         Ok(Some(Self {
             facts: facts(tried, account, device.as_ref()),
-            asked: Asked::of(&tried.parts.method, uri.path(), headers),
+            asked: AttemptRequest::of(&tried.parts.method, uri.path(), headers),
             device,
             is_secure: tried.is_secure,
             route,
@@ -217,23 +217,23 @@ impl Attempted {
             response.headers_mut().remove(&**name);
         }
         match how {
-            Ended::Unknown => {
+            AttemptOutcome::Unknown => {
                 let wait = self.unknown(Some(status), id).await?;
                 Ok(Seen::Answered(response, wait))
             }
-            Ended::Unproven => {
+            AttemptOutcome::Unproven => {
                 self.enforcer
                     .observer
                     .outcome_unknown(self.login.route.flow);
                 self.doubt(Doubt::Unproven, None, id);
                 Ok(Seen::Answered(response, Duration::ZERO))
             }
-            Ended::Failure => {
+            AttemptOutcome::Failure => {
                 self.doubts.unknown.store(false, Ordering::Relaxed);
                 let answer = self.report(Attempt::Failure).await?;
                 Ok(Seen::Answered(response, wait_of(&answer)))
             }
-            Ended::Success => {
+            AttemptOutcome::Success => {
                 self.doubts.unknown.store(false, Ordering::Relaxed);
                 let cookie = self.recognise();
                 let answer = self.report(Attempt::Success).await?;

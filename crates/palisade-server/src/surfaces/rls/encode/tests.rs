@@ -43,8 +43,10 @@ fn made(answer: &DescriptorAnswer, request_id: &str) -> Response {
 
 fn status_of(found: &DescriptorStatus) -> Status {
     let code = match found.verdict {
-        Verdict::Admitted | Verdict::WouldDeny | Verdict::NotRefunded => Code::Ok,
-        Verdict::Denied => Code::OverLimit,
+        DescriptorVerdict::Admitted
+        | DescriptorVerdict::WouldDeny
+        | DescriptorVerdict::NotRefunded => Code::Ok,
+        DescriptorVerdict::Denied => Code::OverLimit,
     };
     let current_limit = found.limit.as_ref().zip(found.figure);
     Status {
@@ -75,10 +77,10 @@ fn any_window() -> impl Strategy<Value = Window> {
 
 fn any_status() -> impl Strategy<Value = DescriptorStatus> {
     let verdict = prop_oneof![
-        Just(Verdict::Admitted),
-        Just(Verdict::Denied),
-        Just(Verdict::WouldDeny),
-        Just(Verdict::NotRefunded),
+        Just(DescriptorVerdict::Admitted),
+        Just(DescriptorVerdict::Denied),
+        Just(DescriptorVerdict::WouldDeny),
+        Just(DescriptorVerdict::NotRefunded),
     ];
     let figure =
         (any::<u32>(), any_window()).prop_map(|(amount, window)| Figure { amount, window });

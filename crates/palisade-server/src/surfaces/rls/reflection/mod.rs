@@ -14,7 +14,7 @@ use palisade::deadline::within;
 use prost::Message;
 use prost_types::FileDescriptorProto;
 
-use super::grpc::{self, Code, Failed, Frames, Messages};
+use super::grpc::{self, Code, Frames, GrpcError, Messages};
 
 /// Longest time to wait for the next question of a call. Then the call ends.
 const QUESTION_TIME: Duration = Duration::from_secs(60);
@@ -23,12 +23,12 @@ const QUESTION_TIME: Duration = Duration::from_secs(60);
 struct Request {
     #[prost(string, tag = "1")]
     host: String,
-    #[prost(oneof = "Asked", tags = "3, 4, 5, 6, 7")]
-    asked: Option<Asked>,
+    #[prost(oneof = "ReflectionQuery", tags = "3, 4, 5, 6, 7")]
+    asked: Option<ReflectionQuery>,
 }
 
 #[derive(Clone, PartialEq, prost::Oneof)]
-enum Asked {
+enum ReflectionQuery {
     #[prost(string, tag = "3")]
     FileByName(String),
     #[prost(string, tag = "4")]
@@ -102,7 +102,7 @@ pub(super) fn answer(questions: Messages) -> Frames {
         let asked = within(QUESTION_TIME, pin!(questions.next())).await;
         let next = match asked.unwrap_or(Ok(None)) {
             Ok(Some(message)) => Request::decode(message)
-                .map_err(|_| Failed::new(Code::InvalidArgument, "the message is no question"))
+                .map_err(|_| GrpcError::new(Code::InvalidArgument, "the message is no question"))
                 .map(Some),
             Ok(None) => Ok(None),
             Err(failed) => Err(failed),
@@ -124,21 +124,23 @@ fn frame(request: Request) -> Frame<Bytes> {
     Frame::data(grpc::framed(&response))
 }
 
-fn about(asked: Option<&Asked>) -> Answer {
+fn about(asked: Option<&ReflectionQuery>) -> Answer {
     let found = match asked {
-        Some(Asked::Services(_)) => {
+        Some(ReflectionQuery::Services(_)) => {
             let named = |name: &&str| Service {
                 name: (*name).to_owned(),
             };
             let services = super::SERVICES.iter().map(named).collect();
             return Answer::Services(Services { services });
         }
-        Some(Asked::FileByName(name)) => schema::files().into_iter().find(|f| f.name() == name),
-        Some(Asked::FileOfSymbol(symbol)) => schema::files()
+        Some(ReflectionQuery::FileByName(name)) => {
+            schema::files().into_iter().find(|f| f.name() == name)
+        }
+        Some(ReflectionQuery::FileOfSymbol(symbol)) => schema::files()
             .into_iter()
             .find(|f| file::defines(f, symbol)),
         // No file here has extensions.
-        Some(Asked::FileOfExtension(_) | Asked::ExtensionsOf(_)) | None => None,
+        Some(ReflectionQuery::FileOfExtension(_) | ReflectionQuery::ExtensionsOf(_)) | None => None,
     };
     match found {
         Some(found) => Answer::Files(Files {

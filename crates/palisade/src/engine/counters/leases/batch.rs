@@ -7,7 +7,7 @@ use palisade_core::limit::{BucketSpec, Reading};
 use palisade_core::plan::{BucketName, Charge, OnExceed};
 use palisade_core::policy::Limit;
 use palisade_core::time::Micros;
-use palisade_store::Taken;
+use palisade_store::TakenCharge;
 use parking_lot::Mutex;
 
 use super::LEASE_US;
@@ -181,8 +181,8 @@ impl Lease {
     }
 
     /// Tokens of it that go back to the store.
-    pub(super) fn taken(&self, unused: UnusedTokens) -> Taken<'_> {
-        Taken {
+    pub(super) fn taken(&self, unused: UnusedTokens) -> TakenCharge<'_> {
+        TakenCharge {
             charge: self.charge(unused.count),
             at: unused.taken_at,
         }

@@ -31,7 +31,7 @@ use palisade_core::limit::Reading;
 use palisade_core::plan::{Charge, OnExceed};
 use palisade_core::policy::Accuracy;
 use palisade_core::time::Micros;
-use palisade_store::{BucketReadings, Charged, StoreError, Take};
+use palisade_store::{BucketReadings, ChargeReadings, StoreError, Take};
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -140,7 +140,7 @@ impl Leases {
         charges: &[Charge<'_>],
         now: Micros,
         notes_instants: bool,
-    ) -> Option<Charged> {
+    ) -> Option<ChargeReadings> {
         let is_leased = |charge: &Charge<'_>| {
             charge.limit.def.accuracy == Accuracy::Leased && charge.on_exceed != OnExceed::Overdraft
         };
@@ -169,7 +169,7 @@ impl Leases {
             }
         }
         let instants = origins.into_iter().filter(|_| notes_instants);
-        Some(Charged {
+        Some(ChargeReadings {
             now,
             admitted: true,
             readings,
@@ -399,7 +399,7 @@ impl Leases {
 }
 
 /// The only reading of a call that was made at `asked`, by this node's clock.
-fn first(charged: &Charged, asked: Micros) -> Result<Reading, NoAnswer> {
+fn first(charged: &ChargeReadings, asked: Micros) -> Result<Reading, NoAnswer> {
     let missing = || NoAnswer::Failed(StoreError::Corrupt("a reading is missing".to_owned()));
     let reading = charged.readings.first().copied().ok_or_else(missing)?;
     Ok(moved(reading, charged.now, asked))

@@ -20,12 +20,12 @@ use tokio::time::Instant;
 use super::super::counters::{ChargeOutcome, Terms};
 use super::super::link::NoAnswer;
 use super::super::thresholds::warnings;
-use super::super::{CandidateAnswer, Engine, Seen, Subject};
+use super::super::{CandidateAnswer, DecisionEvent, Engine, Subject};
 
 use super::check::disabled;
 
 pub(super) use outcome::{CallOutcome, PartReadings};
-pub use status::{DescriptorStatus, Figure, Verdict};
+pub use status::{DescriptorStatus, DescriptorVerdict, Figure};
 
 /// The answer to a call: one decision for all descriptors, and what was found about each.
 #[derive(Clone, Debug)]
@@ -73,7 +73,7 @@ impl Engine {
         let subject = Subject::Descriptors(facts, &answer.statuses);
         answer.decision.warnings = warnings(&answer.policy, &answer.decision.limits);
         self.note_thresholds(&answer.policy, &answer.decision, Some(subject));
-        self.link.observer().decided(&Seen {
+        self.link.observer().decided(&DecisionEvent {
             subject: Subject::Descriptors(facts, &answer.statuses),
             decision: &answer.decision,
             bypassed: None,

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use palisade_core::Digest;
-use palisade_core::decide::{Judged, decide};
+use palisade_core::decide::{JudgedCharges, decide};
 use palisade_core::decision::Mode;
-use palisade_core::failure::fallback::{self, Affected};
+use palisade_core::failure::fallback::{self, AffectedRequest};
 use palisade_core::failure::{Caller, FallbackRule};
 use palisade_core::plan::Charge;
 use palisade_core::policy::{ClassKind, Limit, WhenProlonged};
@@ -52,7 +52,7 @@ impl Engine {
     fn fall_back_call(&self, call: Call<'_>) -> Counted {
         let (plan, now) = (call.plan, self.link.now());
         let limits = plan.charges.iter().chain(&plan.looks).chain(&plan.refunds);
-        let request = Affected {
+        let request = AffectedRequest {
             class: ClassKind::Ordinary,
             prolonged: WhenProlonged::Local,
             method: "",
@@ -98,7 +98,7 @@ impl Engine {
         let mut counted = Counted::of(call, || charged.now, [own, looks, Part::empty()]);
         let of_caps = Part::sorted(&cap_charges, &known, &charged);
         if counted.decision.is_allowed() && of_caps.is_over(&cap_charges) {
-            let judged = Judged {
+            let judged = JudgedCharges {
                 charges: &known,
                 readings: &charged.readings,
                 now: charged.now,

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use palisade_core::decide::{Judged, decide, refuse};
+use palisade_core::decide::{JudgedCharges, decide, refuse};
 use palisade_core::decision::Decision;
 use palisade_core::limit::Reading;
 use palisade_core::plan::{Charge, OnExceed, Refusal};
@@ -182,7 +182,7 @@ fn known<'c, 'p>(
 /// L-COST: more hits than a limit ever admits are denied whatever was used, and nobody is
 /// told to wait.
 fn judge(call: Call<'_>, charges: &[Charge<'_>], readings: &[Reading], now: Micros) -> Decision {
-    let judged = Judged {
+    let judged = JudgedCharges {
         charges,
         readings,
         now,

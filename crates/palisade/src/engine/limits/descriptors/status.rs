@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use palisade_core::limit::{Reading, Window};
 use palisade_core::plan::{Charge, OnExceed};
-use palisade_core::policy::{Asked, DescriptorPlan, Limit};
+use palisade_core::policy::{DescriptorPlan, DescriptorTreatment, Limit};
 use palisade_core::time::Micros;
 
 use super::outcome::{CallOutcome, zero};
 
 /// The verdict of a limit on one descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Verdict {
+pub enum DescriptorVerdict {
     /// It is admitted.
     Admitted,
     /// It is over the limit.
@@ -38,7 +38,7 @@ pub struct DescriptorStatus {
     /// The limit that answers it; `None` if none counts it.
     pub limit: Option<Arc<str>>,
     /// The verdict of that limit.
-    pub verdict: Verdict,
+    pub verdict: DescriptorVerdict,
     /// The amount that it allows, and in which window; `None` where nothing is limited.
     pub figure: Option<Figure>,
     /// The amount that is left; the largest number where nothing is limited. Where it was not
@@ -57,7 +57,7 @@ impl DescriptorStatus {
     /// This status, denied whatever is left.
     fn denied(self) -> Self {
         Self {
-            verdict: Verdict::Denied,
+            verdict: DescriptorVerdict::Denied,
             remaining: 0,
             ..self
         }
@@ -66,7 +66,7 @@ impl DescriptorStatus {
     const fn uncounted() -> Self {
         Self {
             limit: None,
-            verdict: Verdict::Admitted,
+            verdict: DescriptorVerdict::Admitted,
             figure: None,
             remaining: 0,
             reset_us: None,
@@ -105,11 +105,11 @@ impl DescriptorStatus {
     }
 }
 
-const fn verdict(denies: bool, on_exceed: OnExceed) -> Verdict {
+const fn verdict(denies: bool, on_exceed: OnExceed) -> DescriptorVerdict {
     match (denies, on_exceed) {
-        (false, _) | (true, OnExceed::Count) => Verdict::Admitted,
-        (true, OnExceed::Deny | OnExceed::Overdraft) => Verdict::Denied,
-        (true, OnExceed::Report) => Verdict::WouldDeny,
+        (false, _) | (true, OnExceed::Count) => DescriptorVerdict::Admitted,
+        (true, OnExceed::Deny | OnExceed::Overdraft) => DescriptorVerdict::Denied,
+        (true, OnExceed::Report) => DescriptorVerdict::WouldDeny,
     }
 }
 
@@ -121,7 +121,11 @@ pub(super) fn all(plan: &DescriptorPlan<'_>, counted: &CallOutcome) -> Vec<Descr
         .collect()
 }
 
-fn one(asked: Asked<'_>, plan: &DescriptorPlan<'_>, counted: &CallOutcome) -> DescriptorStatus {
+fn one(
+    asked: DescriptorTreatment<'_>,
+    plan: &DescriptorPlan<'_>,
+    counted: &CallOutcome,
+) -> DescriptorStatus {
     let of = |charges: &[Charge<'_>], readings: &[Option<Reading>], position: usize| {
         let reading = readings.get(position).copied().flatten();
         let charge = charges.get(position)?;
@@ -130,21 +134,21 @@ fn one(asked: Asked<'_>, plan: &DescriptorPlan<'_>, counted: &CallOutcome) -> De
         Some(if is_closed { status.denied() } else { status })
     };
     let status = match asked {
-        Asked::Nothing | Asked::Replaced => None,
-        Asked::Unlimited(limit) => Some(DescriptorStatus::unlimited(limit)),
-        Asked::Charged(position) => of(&plan.charges, &counted.charges, position),
-        Asked::Looked(position) => of(&plan.looks, &counted.looks, position),
-        Asked::Refunded(position) => {
+        DescriptorTreatment::Nothing | DescriptorTreatment::Replaced => None,
+        DescriptorTreatment::Unlimited(limit) => Some(DescriptorStatus::unlimited(limit)),
+        DescriptorTreatment::Charged(position) => of(&plan.charges, &counted.charges, position),
+        DescriptorTreatment::Looked(position) => of(&plan.looks, &counted.looks, position),
+        DescriptorTreatment::Refunded(position) => {
             // Whether something given back would fit is no matter.
             of(&plan.refunds, &counted.refunds, position).map(|status| DescriptorStatus {
                 verdict: match counted.has_refunded {
-                    true => Verdict::Admitted,
-                    false => Verdict::NotRefunded,
+                    true => DescriptorVerdict::Admitted,
+                    false => DescriptorVerdict::NotRefunded,
                 },
                 ..status
             })
         }
-        Asked::Denied(position) => plan.denied.get(position).map(|charge| {
+        DescriptorTreatment::Denied(position) => plan.denied.get(position).map(|charge| {
             let reading = charge.limit.denies_all().then(|| zero(charge, counted.now));
             DescriptorStatus {
                 verdict: verdict(true, charge.on_exceed),

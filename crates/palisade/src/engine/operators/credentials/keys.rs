@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use palisade_core::policy::{ApiKey, Origin, PolicySet, Registered, hash_api_key};
+use palisade_core::policy::{ApiKey, Origin, PolicySet, RegisteredCredentials, hash_api_key};
 use palisade_core::time::{HOUR, Micros};
 use palisade_store::{Entry, Registry};
 use serde::{Deserialize, Serialize};
@@ -85,7 +85,7 @@ impl KeyRecord {
 
 impl KeyEntry {
     /// Registers every secret that is valid at `now`; usage is counted under `id`.
-    pub(super) fn register(&self, id: &str, now: Micros, all: &mut Registered) {
+    pub(super) fn register(&self, id: &str, now: Micros, all: &mut RegisteredCredentials) {
         let valid = |secret: &&SecretHash| secret.until.is_none_or(|until| until > now);
         for secret in self.secrets.iter().filter(valid) {
             let key = ApiKey {

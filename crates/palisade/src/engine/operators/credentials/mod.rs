@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use palisade_core::facts::ClientType;
-use palisade_core::policy::{ApiKey, Origin, PolicySet, Registered};
+use palisade_core::policy::{ApiKey, Origin, PolicySet, RegisteredCredentials};
 use palisade_core::time::Micros;
 use palisade_store::{Entries, Registry, Store, StoreError};
 use parking_lot::Mutex;
@@ -40,13 +40,13 @@ pub struct SourceCredentials {
 /// This node's copy of the registered keys and clients.
 #[derive(Default)]
 pub(in crate::engine) struct Credentials {
-    held: Mutex<Held>,
+    held: Mutex<CredentialTable>,
     /// The entries of `held` that apply now.
-    current: ArcSwap<Registered>,
+    current: ArcSwap<RegisteredCredentials>,
 }
 
 #[derive(Default)]
-struct Held {
+struct CredentialTable {
     keys: HashMap<String, KeyEntry>,
     revoked: HashSet<String>,
     clients: HashMap<String, ClientEntry>,
@@ -57,7 +57,7 @@ struct Held {
     next_end: Option<Micros>,
 }
 
-impl Held {
+impl CredentialTable {
     fn take_keys(&mut self, all: &Entries) {
         self.keys.clear();
         self.revoked.clear();
@@ -81,14 +81,14 @@ impl Held {
     }
 
     /// The entries that apply at `now`. An entry of the source wins over one of the admin API.
-    fn registered(&mut self, now: Micros) -> Registered {
-        let mut all = Registered {
+    fn registered(&mut self, now: Micros) -> RegisteredCredentials {
+        let mut all = RegisteredCredentials {
             revoked: self
                 .revoked
                 .iter()
                 .map(|hash| hash.as_str().into())
                 .collect(),
-            ..Registered::default()
+            ..RegisteredCredentials::default()
         };
         self.next_end = None;
         for (id, entry) in self
@@ -216,7 +216,7 @@ pub(crate) async fn attach_stored(
     policy: &PolicySet,
     now: Micros,
 ) -> Result<PolicySet, StoreError> {
-    let mut held = Held::default();
+    let mut held = CredentialTable::default();
     if let Some(all) = store.entries(Registry::ApiKeys, None).await? {
         held.take_keys(&all);
     }
