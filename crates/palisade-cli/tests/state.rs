@@ -292,7 +292,7 @@ fn a_backup_brings_its_secret_unless_it_is_kept_elsewhere_and_is_refused_when_it
     fs::write(&state, bytes).unwrap();
     let (code, told) = run(&["restore", "whole", "--store", "embedded:./third"]);
     assert_eq!(code, Some(2), "{told}");
-    assert!(told.contains("no whole backup"), "{told}");
+    assert!(told.contains("not a complete backup"), "{told}");
     assert!(!home.path().join("third").exists());
 
     let server = Server::at(

@@ -244,7 +244,9 @@ fn r_domain_a_reload_that_brings_the_first_domain_is_served_once_its_address_is_
     let says = |what: &str| std::fs::read_to_string(&said).unwrap().contains(what);
     eventually("the start", || says("\nready\n"));
     std::fs::write(&file, POLICY.as_str()).unwrap();
-    eventually("the warning", || says("Envoy has nobody to ask"));
+    eventually("the warning", || {
+        says("the rate-limit service for Envoy cannot start")
+    });
     assert!(says("WARN") && says("`domain`") && says("`server.grpc`"));
     assert!(!says("the rate-limit service is served"));
     drop(held);
