@@ -125,7 +125,7 @@ impl Tenants for NoTenants {
 ///
 /// ```
 /// use std::sync::atomic::{AtomicU64, Ordering};
-/// use palisade::engine::{ModeChange, Observer, DecisionEvent};
+/// use palisade::engine::{DecisionEvent, ModeChange, Observer};
 /// # use palisade::core::RequestFacts;
 /// # use palisade::{Engine, EngineConfig};
 /// # use std::path::Path;
