@@ -17,6 +17,7 @@
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use palisade_core::limit::{Algorithm, Window};
@@ -248,6 +249,25 @@ async fn a_directory_belongs_to_one_process_at_a_time() {
     assert!(matches!(second, Err(OpenError::Locked)));
     drop(store);
     assert!(MemoryStore::open(directory.path(), WallClock, &config()).is_ok());
+}
+
+/// Another thread starts programs all the time: a child that has not begun its own program yet has
+/// the lock's file open, too.
+#[tokio::test]
+async fn a_directory_is_free_at_once_whatever_the_process_starts_meanwhile() {
+    let ended = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !ended.load(Ordering::Relaxed) {
+                assert!(Command::new("true").status().unwrap().success());
+            }
+        });
+        let directory = tempfile::tempdir().unwrap();
+        let is_free = |_: &usize| MemoryStore::open(directory.path(), WallClock, &config()).is_ok();
+        let opened = (0..300).take_while(is_free).count();
+        ended.store(true, Ordering::Relaxed);
+        assert_eq!(opened, 300);
+    });
 }
 
 #[tokio::test]

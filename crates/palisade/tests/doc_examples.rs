@@ -74,7 +74,7 @@ fn documentation(lines: &[String], name: &str) -> Option<String> {
     let is_definition = |line: &String| {
         let mut words = line.trim_start().split([' ', '<', '(', ';', ':']);
         words.next() == Some("pub")
-            && matches!(words.next(), Some("struct" | "enum" | "trait"))
+            && matches!(words.next(), Some("struct" | "enum" | "trait" | "type"))
             && words.next() == Some(name)
     };
     let at = lines.iter().position(is_definition)?;

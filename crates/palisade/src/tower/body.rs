@@ -11,6 +11,14 @@ use super::service::{Held, Hold};
 use crate::engine::TookTooLong;
 
 /// The error of a body: that of the application, or [`TookTooLong`].
+///
+/// ```
+/// use palisade::engine::TookTooLong;
+/// use palisade::tower::BodyError;
+///
+/// let error: BodyError = TookTooLong.into();
+/// assert!(error.is::<TookTooLong>());
+/// ```
 pub type BodyError = Box<dyn std::error::Error + Send + Sync>;
 
 pin_project! {

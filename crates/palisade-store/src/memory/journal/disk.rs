@@ -78,7 +78,17 @@ pub(crate) struct Directory {
     path: PathBuf,
     /// The lock, which this process holds for as long as the file is open; `None` if it only
     /// reads.
-    _lock: Option<File>,
+    lock: Option<File>,
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        // To close the file is not enough: a child that another thread has just forked has it
+        // open until it runs its own program, and would keep the lock for that time.
+        if let Some(lock) = &self.lock {
+            let _ = lock.unlock();
+        }
+    }
 }
 
 impl Directory {
@@ -86,7 +96,7 @@ impl Directory {
     pub(crate) fn look(path: &Path) -> Self {
         Self {
             path: path.to_owned(),
-            _lock: None,
+            lock: None,
         }
     }
 
@@ -103,7 +113,7 @@ impl Directory {
         match lock.try_lock() {
             Ok(()) => Ok(Self {
                 path: path.to_owned(),
-                _lock: Some(lock),
+                lock: Some(lock),
             }),
             Err(TryLockError::WouldBlock) => Err(OpenError::Locked),
             Err(TryLockError::Error(error)) => Err(error.into()),
