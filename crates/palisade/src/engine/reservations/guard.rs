@@ -216,6 +216,13 @@ impl std::fmt::Debug for ReservationGuard {
 
 /// The answer to a held request was cut off: it took longer than a reservation may last, or its
 /// slot was lost.
+///
+/// ```
+/// use palisade::engine::TookTooLong;
+///
+/// let said = TookTooLong.to_string();
+/// assert_eq!(said, "the request took longer than its reservation may last");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the request took longer than its reservation may last")]
 pub struct TookTooLong;
