@@ -23,7 +23,7 @@ const QUOTAS_AT_ONCE: usize = 64;
 /// changes are not in the file.
 ///
 /// # Errors
-/// [`StateError`]. A file that was begun then has no last line, and [`import`](super::import)
+/// [`StateError`]. A file that was begun then has no last line, and `import`
 /// refuses it.
 pub async fn export(
     store: &dyn Store,

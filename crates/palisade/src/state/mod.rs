@@ -1,7 +1,7 @@
 //! Export and import of a store's state: guard and lockout records, use of API keys' quotas, the
 //! allowlist, tiers and overages.
 //!
-//! [`export`] writes lines of JSON, [`VerifiedFile::read`] checks a whole file, [`import`] writes it
+//! `export` writes lines of JSON, `VerifiedFile::read` checks a whole file, `import` writes it
 //! into a store. A file names the secrets under which its digests were made and ends with a
 //! checksum; a file that is incomplete or belongs to other secrets changes nothing. Neither
 //! direction holds more than a page in memory. Buckets of limits are not included: their windows
