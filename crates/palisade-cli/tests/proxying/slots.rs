@@ -31,13 +31,13 @@ rate = "100_000/min"
 "#;
 
 /// An application whose answers go on as the test says.
-struct Directed {
+struct DirectedUpstream {
     url: String,
     /// Requests as they arrive, each with its connection.
     asked: Receiver<TcpStream>,
 }
 
-impl Directed {
+impl DirectedUpstream {
     fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
@@ -77,7 +77,7 @@ fn asks(server: &Server) -> Client {
 const HEAD: &[u8] = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\none \r\n";
 
 /// The status of one more request; one that the application gets is answered.
-fn status(server: &Server, app: &Directed) -> u16 {
+fn status(server: &Server, app: &DirectedUpstream) -> u16 {
     let mut client = asks(server);
     std::thread::scope(|scope| {
         let reply = scope.spawn(move || client.read_reply().unwrap());
@@ -92,7 +92,7 @@ fn status(server: &Server, app: &Directed) -> u16 {
 
 #[test]
 fn b_slot_a_place_is_held_from_the_head_to_the_last_byte() {
-    let app = Directed::start();
+    let app = DirectedUpstream::start();
     let server = proxy(ONE, &app.url);
     let mut first = asks(&server);
     let mut answers = app.next();
@@ -119,7 +119,7 @@ fn b_slot_a_place_is_held_from_the_head_to_the_last_byte() {
 
 #[test]
 fn b_slot_a_client_that_hangs_up_frees_its_place() {
-    let app = Directed::start();
+    let app = DirectedUpstream::start();
     let server = proxy(ONE, &app.url);
     // While the application thinks.
     let client = asks(&server);
@@ -141,7 +141,7 @@ fn b_slot_a_client_that_hangs_up_frees_its_place() {
 
 #[test]
 fn b_slot_a_client_of_http_2_that_hangs_up_frees_its_place() {
-    let app = Directed::start();
+    let app = DirectedUpstream::start();
     let server = proxy(ONE, &app.url);
     let client = H2::connect(server.proxy.unwrap());
     client.begin("/work");
@@ -153,7 +153,7 @@ fn b_slot_a_client_of_http_2_that_hangs_up_frees_its_place() {
 
 #[test]
 fn b_slot_an_application_that_dies_frees_the_place() {
-    let app = Directed::start();
+    let app = DirectedUpstream::start();
     let server = proxy(ONE, &app.url);
     let mut client = asks(&server);
     app.next().shutdown(Shutdown::Both).unwrap();
@@ -183,7 +183,7 @@ fn b_slot_a_websocket_holds_its_place_until_it_is_closed() {
 
 #[test]
 fn b_slot_a_place_is_extended_and_ends_with_max_hold() {
-    let app = Directed::start();
+    let app = DirectedUpstream::start();
     let config = format!("{ONE}\n[reservations]\nmax_hold = \"3s\"\n").replace("10min", "1s");
     let server = proxy(&config, &app.url);
     let mut client = asks(&server);
@@ -220,7 +220,7 @@ fn b_slot_a_place_is_extended_and_ends_with_max_hold() {
 
 #[test]
 fn b_crash_a_proxy_that_is_killed_frees_its_places_after_the_hold() {
-    let app = Directed::start();
+    let app = DirectedUpstream::start();
     let config = ONE.replace("10min", "2s");
     let home = tempfile::tempdir().unwrap();
     let options = Options {
@@ -250,7 +250,7 @@ fn b_crash_a_proxy_that_is_killed_frees_its_places_after_the_hold() {
 #[test]
 fn b_slot_a_place_is_one_of_all_nodes() {
     let store = RedisServer::start();
-    let app = Directed::start();
+    let app = DirectedUpstream::start();
     let config = format!(
         "{ONE}\n[store]\nurl = \"{}\"\n[secrets]\nkey = \"env:KEY\"\n",
         store.url()
@@ -275,7 +275,7 @@ fn b_slot_a_place_is_one_of_all_nodes() {
 
 #[test]
 fn b_slot_surfaces_that_hold_nothing_still_say_so() {
-    let app = Directed::start();
+    let app = DirectedUpstream::start();
     let server = proxy(ONE, &app.url);
     let facts = r#"{"ip":"127.0.0.1","method":"GET","path":"/work"}"#;
     let answer = server.post("/v1/check", facts).json();

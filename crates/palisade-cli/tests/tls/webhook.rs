@@ -36,12 +36,12 @@ warn_at = [0.5, 0.9]
 "#;
 
 /// One message as the receiver got it.
-struct Received {
+struct WebhookRequest {
     head: Vec<String>,
     body: Vec<u8>,
 }
 
-impl Received {
+impl WebhookRequest {
     fn header(&self, name: &str) -> &str {
         let mut lines = self.head.iter();
         let found = lines.find_map(|line| line.strip_prefix(&format!("{name}: ")));
@@ -50,7 +50,7 @@ impl Received {
 }
 
 /// Receives messages over TLS and gives these answers, one after the other.
-fn receive(home: &Path, answers: &'static [&'static str]) -> (u16, mpsc::Receiver<Received>) {
+fn receive(home: &Path, answers: &'static [&'static str]) -> (u16, mpsc::Receiver<WebhookRequest>) {
     let chain: Vec<_> = CertificateDer::pem_file_iter(home.join("service.pem"))
         .unwrap()
         .map(Result::unwrap)
@@ -79,7 +79,7 @@ fn receive(home: &Path, answers: &'static [&'static str]) -> (u16, mpsc::Receive
                 }
                 head.push(line.trim().to_owned());
             }
-            let mut message = Received {
+            let mut message = WebhookRequest {
                 head,
                 body: Vec::new(),
             };
@@ -118,7 +118,7 @@ fn b_warn_the_webhook_is_told_once_and_signed_and_tried_again_where_it_was_not_t
         );
         assert_eq!(server.post("/v1/check", &facts).status, 200);
     }
-    let messages: Vec<Received> = (0..3)
+    let messages: Vec<WebhookRequest> = (0..3)
         .map(|_| received.recv_timeout(PATIENCE).unwrap())
         .collect();
     let first = &messages[0];
