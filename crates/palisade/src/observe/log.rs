@@ -17,7 +17,7 @@ use palisade_store::{StoreError, StoreRisks};
 use super::audit::record::code_of;
 use super::classes::{KnownClasses, flow_name};
 use super::who::{Who, log_digest};
-use crate::engine::{DecisionEvent, ModeChange, Observer, Subject, TenantSeen};
+use crate::engine::{AttackSeen, DecisionEvent, ModeChange, Observer, Subject, TenantSeen};
 
 /// Writes denials to `tracing`, target `palisade::denied`.
 #[derive(Debug)]
@@ -72,7 +72,7 @@ impl DenialLog {
         {
             return false;
         }
-        if decision.rule == Some(Rule::L_GLOBAL) {
+        if decision.rule.is_some_and(Rule::sheds_load) {
             return first_of_second(&self.shed_second, decision.at);
         }
         let number = self.denials.fetch_add(1, Ordering::Relaxed);
@@ -221,6 +221,24 @@ const fn line_of(event: Event, policy: Policy) -> Option<Line> {
 }
 
 impl Observer for DenialLog {
+    fn attack(&self, seen: &AttackSeen<'_>) {
+        let (event, words) = match seen.over {
+            None => ("attack_declared", "an attack was declared: limits are tightened"),
+            Some(_) => ("attack_over", "an attack is over"),
+        };
+        tracing::warn!(
+            target: "palisade::limits",
+            event,
+            class = seen.class,
+            count = seen.figures.count,
+            prefixes = seen.figures.prefixes,
+            usual = seen.figures.usual,
+            threshold = seen.figures.threshold,
+            reason = seen.over.map(|end| end.name()),
+            "{words}"
+        );
+    }
+
     fn decided(&self, seen: &DecisionEvent<'_>) {
         if self.concerns(seen) {
             self.record(seen, &Who::of(&self.keyring, seen.subject));
