@@ -78,7 +78,9 @@ impl Baseline {
             clippy::cast_precision_loss,
             reason = "a mean needs no more than 24 bits"
         )]
-        let median = minutes.get(minutes.len() / 2).map_or(0.0, |one| *one as f32);
+        let median = minutes
+            .get(minutes.len() / 2)
+            .map_or(0.0, |one| *one as f32);
         let (day, week) = slots(self.hour);
         for slot in [self.of_day.get_mut(day), self.of_week.get_mut(week)] {
             if let Some(slot) = slot {

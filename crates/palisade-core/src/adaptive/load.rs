@@ -397,7 +397,11 @@ mod tests {
         let now = rounds(&mut limiter, now, 2, 2_000 * MS);
         let limit = limiter.limit();
         rounds(&mut limiter, now, 1, 500 * MS);
-        assert_eq!(limiter.limit(), limit, "the round trip is above half a second");
+        assert_eq!(
+            limiter.limit(),
+            limit,
+            "the round trip is above half a second"
+        );
     }
 
     #[test]
@@ -437,7 +441,10 @@ mod tests {
         assert_eq!(limiter.round_trips(), before);
         limiter.admit(Priority::HIGHEST, now).unwrap();
         limiter.release(now, now.plus(SECOND), RoundTrip::CutShort);
-        assert!(limiter.round_trips().0 > before.0, "it took longer than usual");
+        assert!(
+            limiter.round_trips().0 > before.0,
+            "it took longer than usual"
+        );
     }
 
     #[test]

@@ -38,8 +38,8 @@ pub use limits::{
 pub use registered::{KeyRegistration, Origin, RegisteredCredentials};
 pub use reservations::ReservationSettings;
 pub use resolve::{
-    api_key_segment, hash_api_key, keep_guesses, load_class, quota_charge, resolve, resolve_without_exemption,
-    weight_in,
+    api_key_segment, hash_api_key, keep_guesses, load_class, quota_charge, resolve,
+    resolve_without_exemption, weight_in,
 };
 pub use route::{PatternError, Route, RouteMatch, Routes};
 pub use tenant::{Override, TenantPolicy};

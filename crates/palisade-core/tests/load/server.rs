@@ -173,7 +173,9 @@ impl Run {
     pub fn swing(&self, from: u64, to: u64) -> f64 {
         let limits = self.ticks_of(from, to).iter().map(|t| t.limit);
         let mean = limits.clone().sum::<f64>() / ((to - from) * 10) as f64;
-        limits.map(|limit| (limit - mean).abs() / mean).fold(0.0, f64::max)
+        limits
+            .map(|limit| (limit - mean).abs() / mean)
+            .fold(0.0, f64::max)
     }
 
     pub fn mean_limit(&self, from: u64, to: u64) -> f64 {

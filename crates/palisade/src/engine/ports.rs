@@ -11,7 +11,10 @@ use palisade_core::time::Micros;
 use palisade_policy::tenants::{CachedTenant, SourceReport};
 use palisade_store::{StoreError, StoreRisks};
 
-use super::{AllowlistEntry, AttackMode, AttackSeen, CandidateSeen, GuardNotes, KeyedAnswer, ReachedThreshold, Score};
+use super::{
+    AllowlistEntry, AttackMode, AttackSeen, CandidateSeen, GuardNotes, KeyedAnswer,
+    ReachedThreshold, Score,
+};
 
 /// Source of tenants' own policies. A lookup never waits: a policy that is not known yet is `None`
 /// and is fetched in the background.

@@ -223,7 +223,10 @@ const fn line_of(event: Event, policy: Policy) -> Option<Line> {
 impl Observer for DenialLog {
     fn attack(&self, seen: &AttackSeen<'_>) {
         let (event, words) = match seen.over {
-            None => ("attack_declared", "an attack was declared: limits are tightened"),
+            None => (
+                "attack_declared",
+                "an attack was declared: limits are tightened",
+            ),
             Some(_) => ("attack_over", "an attack is over"),
         };
         tracing::warn!(

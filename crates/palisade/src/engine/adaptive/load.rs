@@ -87,6 +87,11 @@ pub struct LoadPermit {
 }
 
 impl LoadPermit {
+    /// Measures from now on: the application is asked now, and not before.
+    pub fn begin(&mut self) {
+        self.began = self.clock.now();
+    }
+
     /// The head of the application's answer is there. An error of the application (`is_error`) may
     /// have come faster than an answer would have: it does not make the application look fast.
     pub fn answered(mut self, is_error: bool) {

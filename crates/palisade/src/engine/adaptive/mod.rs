@@ -5,8 +5,8 @@ mod attacks;
 mod load;
 mod share;
 
-pub(in crate::engine) use attacks::{Attacks, attack_note};
 pub use attacks::{AttackSeen, AttackView, LOGINS};
+pub(in crate::engine) use attacks::{Attacks, attack_note};
 pub(in crate::engine) use load::LoadGate;
 pub use load::{LoadFigures, LoadPermit};
 pub use share::{ATTACK_CLASSES_MAX, AttackMode, AttackReport, AttackSetting};

@@ -236,7 +236,12 @@ fn risks(risks: Option<StoreRisks>) -> Value {
 /// A gauge of the limit on requests in progress, or no series if there is no such limit.
 fn load(figures: &Figures, read: fn(&LoadFigures) -> u64) -> Value {
     let number = figures.load.as_ref().map(read);
-    Value::Series(number.map(|number| (Vec::new(), number)).into_iter().collect())
+    Value::Series(
+        number
+            .map(|number| (Vec::new(), number))
+            .into_iter()
+            .collect(),
+    )
 }
 
 fn candidate(figures: &Figures, read: fn(&CandidateReport) -> Vec<Series>) -> Value {
