@@ -9,6 +9,7 @@
 
 mod load;
 
+use load::server::{Phase, Run, run};
 use load::{LONG, SLOW, SURGE, limiters, ours};
 
 const SEEDS: u64 = 20;
@@ -47,25 +48,34 @@ fn ad_load_half_an_hour_of_overload_does_not_wear_the_floor_down() {
     assert!(run.quantile(1_800, 1_860, 0.99) <= 200.0);
 }
 
+/// The run of one of the limiters.
+fn run_of(name: &str, phases: &[Phase]) -> Run {
+    let mut all = limiters();
+    let found = all.iter_mut().find(|(own, _)| *own == name);
+    run(&mut *found.expect("one of them").1, phases, 1)
+}
+
 #[test]
-fn ad_load_answers_faster_than_the_fixed_limit_and_gradient2_and_as_many() {
-    let rows: Vec<String> = limiters()
-        .into_iter()
-        .flat_map(|(name, _)| [("surge", &SURGE, 75, 120), ("slow", &SLOW, 65, 90)].map(|s| (name, s)))
-        .map(|(name, (load, phases, from, to))| {
-            let mut all = limiters();
-            let found = all.iter_mut().find(|(own, _)| *own == name).expect("one of them");
-            let run = load::server::run(&mut *found.1, phases, 1);
-            format!(
-                "{load} {name}: {:.0}/s, p50 {:.0} ms, p99 {:.0} ms, limit {:.0} ± {:.0} %, shed after {:.2} %",
-                run.answered(from, to),
-                run.quantile(from, to, 0.5),
-                run.quantile(from, to, 0.99),
-                run.mean_limit(from, to),
-                run.swing(from, to) * 100.0,
-                run.shed_share(to + 5, to + 30) * 100.0,
-            )
-        })
-        .collect();
-    println!("{}", rows.join("\n"));
+fn ad_load_answers_as_many_as_a_fixed_limit_and_gradient2_and_makes_them_wait_less() {
+    let own = run_of("Palisade", &SURGE);
+    for name in ["fixed, 32", "fixed, 400", "gradient2"] {
+        let other = run_of(name, &SURGE);
+        let (answered, by_other) = (own.answered(75, 120), other.answered(75, 120));
+        assert!(
+            answered >= 0.95 * by_other,
+            "{name}: {answered}, {by_other}"
+        );
+        let (median, of_other) = (own.quantile(75, 120, 0.5), other.quantile(75, 120, 0.5));
+        assert!(median < of_other, "{name}: {median} ms, {of_other} ms");
+    }
+}
+
+/// What a limiter that takes the mean of the last minutes for its floor does not do.
+#[test]
+fn ad_load_sheds_nothing_once_a_slow_application_is_fast_again() {
+    let own = run_of("Palisade", &SLOW);
+    let other = run_of("gradient2", &SLOW);
+    assert_eq!(own.shed_share(95, 120), 0.0);
+    assert!(other.shed_share(95, 120) > 0.005);
+    assert!(own.answered(65, 90) > 0.85 * 200.0, "of what it can do");
 }

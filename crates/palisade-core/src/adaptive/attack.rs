@@ -1,7 +1,7 @@
 //! AD-ATTACK: a detector of attacks on one class, or on logins. It counts refusals and failures by
 //! minute, and compares two minutes in a row with what is usual at that hour.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::num::NonZeroU32;
 
 use super::baseline::Baseline;
@@ -12,6 +12,8 @@ use crate::time::{MINUTE, Micros};
 const PER_PREFIX_MAX: u8 = 10;
 /// Prefixes that take part in an attack, at least.
 pub const PREFIXES_MIN: u32 = 50;
+/// So many prefixes of a minute are told apart exactly; that there are enough of them is then certain.
+const EXACT_MAX: usize = 2 * PREFIXES_MIN as usize;
 /// Counters of a minute. Prefixes share them by their digests: two prefixes of one counter count as
 /// one, which can only make an attack look smaller.
 const CELLS: usize = 1 << 15;
@@ -87,8 +89,11 @@ pub enum AttackChange {
 #[derive(Clone, Debug, Default)]
 struct MinuteTally {
     cells: Vec<u8>,
+    /// Cells that are not zero.
+    used: u32,
+    /// The first prefixes of the minute.
+    first: HashSet<Digest>,
     count: u32,
-    prefixes: u32,
 }
 
 impl MinuteTally {
@@ -104,17 +109,26 @@ impl MinuteTally {
         if let Some(cell) = self.cells.get_mut(index)
             && *cell < PER_PREFIX_MAX
         {
-            self.prefixes += u32::from(*cell == 0);
+            self.used += u32::from(*cell == 0);
             *cell += 1;
             self.count += 1;
+            if self.first.len() < EXACT_MAX {
+                self.first.insert(prefix);
+            }
         }
+    }
+
+    fn prefixes(&self) -> u32 {
+        let first = u32::try_from(self.first.len()).unwrap_or(u32::MAX);
+        self.used.max(first)
     }
 
     fn clear(&mut self) {
         if self.count > 0 {
             self.cells.fill(0);
         }
-        (self.count, self.prefixes) = (0, 0);
+        self.first.clear();
+        (self.count, self.used) = (0, 0);
     }
 }
 
@@ -215,7 +229,7 @@ impl AttackDetector {
         let usual = self.usual(settings);
         AttackFigures {
             count: self.tally.count,
-            prefixes: self.tally.prefixes,
+            prefixes: self.tally.prefixes(),
             usual,
             threshold: usual
                 .saturating_mul(settings.surge.get())

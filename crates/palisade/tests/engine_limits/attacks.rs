@@ -69,7 +69,10 @@ async fn ad_attack_what_was_used_stays_when_a_limit_is_tightened_and_when_it_is_
     assert_eq!(bench.admitted(API, 6).await, 6);
     set(&bench.engine, None, AttackMode::On).await;
     let denied = bench.check(API).await;
-    assert_eq!((&denied["attack"], &denied["limit_in_force"]), (&json!(true), &json!(5)));
+    assert_eq!(
+        (&denied["attack"], &denied["limit_in_force"]),
+        (&json!(true), &json!(5))
+    );
     assert_eq!(denied["headers"]["X-RateLimit-Limit"], "5");
     set(&bench.engine, None, AttackMode::Auto).await;
     assert_eq!(bench.admitted(API, 6).await, 4, "of ten, six were used");
@@ -84,7 +87,11 @@ async fn ad_attack_an_operator_wins_over_the_counts_and_the_class_over_all() {
         bench.sleep(MINUTE).await;
     }
     let report = bench.engine.attack_report();
-    assert_eq!(report.attacks.len(), 1, "declared, and refused by the operator");
+    assert_eq!(
+        report.attacks.len(),
+        1,
+        "declared, and refused by the operator"
+    );
     assert_eq!(report.tightened, Vec::<String>::new());
     assert_eq!(bench.check(API).await["attack"], false);
     set(&bench.engine, None, AttackMode::On).await;
@@ -92,7 +99,11 @@ async fn ad_attack_an_operator_wins_over_the_counts_and_the_class_over_all() {
     set(&bench.engine, Some("api"), AttackMode::Auto).await;
     assert_eq!(bench.check(API).await["attack"], true);
     bench.sleep(3 * HOUR).await;
-    assert_eq!(bench.check(API).await["attack"], true, "until an operator ends it");
+    assert_eq!(
+        bench.check(API).await["attack"],
+        true,
+        "until an operator ends it"
+    );
 }
 
 #[tokio::test]
@@ -130,9 +141,7 @@ async fn ad_attack_tightens_a_tenants_own_figure_by_the_same_share() {
     });
     set(&engine, Some("api"), AttackMode::On).await;
     for (org, figure) in [("large", 40), ("small", 10)] {
-        let facts = format!(
-            r#"{{"ip":"192.0.2.9","method":"GET","path":"/api/x","org":"{org}"}}"#
-        );
+        let facts = format!(r#"{{"ip":"192.0.2.9","method":"GET","path":"/api/x","org":"{org}"}}"#);
         let answer = render(&engine.check(&request(&facts)).await);
         let limit = crate::engine_support::bucket(&answer, "per-org");
         assert_eq!(limit["limit"], figure, "{org}");
@@ -190,7 +199,8 @@ async fn ad_attack_that_one_node_declares_is_on_and_over_on_the_others() {
     copy(&nodes).await;
     assert!(is_on(&nodes[0]).await && is_on(&nodes[1]).await);
     let view = &nodes[1].attack_report().attacks[0];
-    assert_eq!((&*view.class, view.prefixes, view.threshold), ("api", 50, 100));
+    let numbers = (view.count, view.prefixes, view.threshold);
+    assert_eq!((&*view.class, numbers), ("api", (100, 100, 100)));
     for _ in 0..5 {
         clock.advance(MINUTE);
         copy(&nodes).await;
