@@ -231,9 +231,7 @@ impl AttackDetector {
             count: self.tally.count,
             prefixes: self.tally.prefixes(),
             usual,
-            threshold: usual
-                .saturating_mul(settings.surge.get())
-                .max(settings.floor.get()),
+            threshold: usual.saturating_mul(settings.surge.get()),
         }
     }
 
@@ -385,6 +383,42 @@ mod tests {
             watch.minutes(2, 50, 10)[..],
             [AttackChange::Declared(_)]
         ));
+    }
+
+    #[test]
+    fn ad_attack_one_hammering_address_counts_ten_times_a_minute() {
+        let mut watch = Watch::new();
+        for _ in 0..3 {
+            watch.minute(489, 1);
+            watch.now = watch.now.minus(MINUTE);
+            assert_eq!(watch.minute(1, 100_000), [], "498 in all");
+        }
+        for _ in 0..2 {
+            watch.minute(491, 1);
+            watch.now = watch.now.minus(MINUTE);
+            watch.minute(1, 100_000);
+        }
+        assert!(watch.detector.is_on(), "500");
+    }
+
+    #[test]
+    fn ad_attack_needs_fifty_prefixes_however_many_refusals() {
+        let mut watch = Watch::new();
+        watch.settings.floor = NonZeroU32::new(50).unwrap();
+        assert_eq!(watch.minutes(5, 49, 10), [], "490 of 250");
+        let changes = watch.minutes(2, 50, 10);
+        assert!(matches!(changes[..], [AttackChange::Declared(_)]));
+    }
+
+    #[test]
+    fn ad_attack_minutes_of_an_attack_are_not_usual() {
+        let mut watch = Watch::new();
+        watch.minutes(24 * 60, 60, 1);
+        watch.minutes(2, 5_000, 1);
+        watch.minutes(56, 5_000, 1);
+        watch.minutes(2, 60, 1);
+        watch.minutes(23 * 60, 60, 1);
+        assert_eq!(watch.detector.figures(&watch.settings).usual, 60);
     }
 
     #[test]

@@ -4,8 +4,6 @@ use crate::time::{DAY, HOUR, MINUTE};
 
 /// Time from the first minute until the hours of the week are trusted.
 const WEEKS_NEEDED: u64 = 14 * DAY / MINUTE;
-/// Time from the first minute until there is a baseline at all.
-const DAY_NEEDED: u64 = DAY / MINUTE;
 const HOUR_MINUTES: u64 = HOUR / MINUTE;
 const HOURS_OF_DAY: usize = 24;
 const HOURS_OF_WEEK: usize = 168;
@@ -89,14 +87,12 @@ impl Baseline {
         }
     }
 
-    /// The usual count of this minute, or `None` before a day has been seen. By hour of the day
+    /// The usual count of this minute, or `None` if its hour of the day has never been seen, as on
+    /// the first day. By hour of the day
     /// until two weeks have been seen, then by hour of the week.
     #[must_use]
     pub fn usual(&self, minute: u64) -> Option<u32> {
         let seen = minute.saturating_sub(self.first?);
-        if seen < DAY_NEEDED {
-            return None;
-        }
         let (day, week) = slots(minute / HOUR_MINUTES);
         let of_day = self.of_day.get(day).copied().flatten();
         let of_week = self.of_week.get(week).copied().flatten();
@@ -137,10 +133,11 @@ mod tests {
     use super::*;
 
     const START: u64 = 20_000 * DAY / MINUTE;
+    const DAY_MINUTES: u64 = DAY / MINUTE;
 
     /// Notes `days` of days in which the hour after noon has `busy` a minute and others `calm`.
     fn days(baseline: &mut Baseline, from: u64, days: u64, calm: u32, busy: u32) -> u64 {
-        let end = from + days * DAY_NEEDED;
+        let end = from + days * DAY_MINUTES;
         for minute in from..end {
             let is_busy = minute / HOUR_MINUTES % 24 == 12;
             baseline.note(minute, if is_busy { busy } else { calm });
@@ -152,8 +149,8 @@ mod tests {
     fn ad_attack_the_first_day_has_no_baseline_and_then_it_is_that_of_the_hour() {
         let mut baseline = Baseline::default();
         days(&mut baseline, START, 1, 20, 200);
-        assert_eq!(baseline.usual(START + DAY_NEEDED - 1), None);
-        let tomorrow = days(&mut baseline, START + DAY_NEEDED, 1, 20, 200);
+        assert_eq!(baseline.usual(START + DAY_MINUTES - 1), None);
+        let tomorrow = days(&mut baseline, START + DAY_MINUTES, 1, 20, 200);
         assert_eq!(baseline.usual(tomorrow), Some(20));
         assert_eq!(baseline.usual(tomorrow + 12 * HOUR_MINUTES), Some(200));
     }
@@ -195,7 +192,7 @@ mod tests {
             baseline.note(minute, 100_000);
         }
         baseline.note(at + HOUR_MINUTES, 20);
-        let usual = baseline.usual(at + DAY_NEEDED).unwrap();
+        let usual = baseline.usual(at + DAY_MINUTES).unwrap();
         assert!((21..=32).contains(&usual), "a whole hour, once: {usual}");
     }
 }

@@ -118,6 +118,19 @@ async fn ad_attack_without_an_operator_lasts_an_hour_at_most() {
     assert_eq!(minutes, 60);
 }
 
+#[tokio::test]
+async fn ad_attack_a_known_device_keeps_the_whole_figure() {
+    let bench = Bench::with(POLICY);
+    set(&bench.engine, None, AttackMode::On).await;
+    let known = API.replace('}', r#","known_device":true}"#);
+    assert_eq!(bench.admitted(API, 20).await, 5);
+    assert_eq!(
+        bench.admitted(&known, 20).await,
+        5,
+        "of ten, five were used"
+    );
+}
+
 struct Tenant(Arc<TenantPolicy>);
 
 impl Tenants for Tenant {

@@ -265,7 +265,7 @@ impl Proxy {
             let arrived = arrived.as_mut().ok();
             *spend = arrived.and_then(|arrived| self.spend_route(arrived));
         }
-        let arrived = match enforcer.admit(visit, arrived).await? {
+        let mut arrived = match enforcer.admit(visit, arrived).await? {
             ArrivalCheck::In(arrived) => arrived,
             ArrivalCheck::Out(answer) => return Ok(Passage::Closed(answer)),
         };
@@ -280,6 +280,7 @@ impl Proxy {
                 return Ok(Passage::Closed(Box::new(answer)));
             }
         };
+        arrived.facts.known_device = login.as_ref().is_some_and(Login::is_of_known_device);
         let (spending, costs) = costs.unzip();
         let decided = enforcer.decide(visit, arrived, body.bytes(), costs).await?;
         if !decided.answer.decision.is_allowed() {

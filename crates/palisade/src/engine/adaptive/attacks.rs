@@ -136,10 +136,11 @@ impl Engine {
         let class = class_name(plan, facts);
         let since = self.attack_since(policy, class);
         let spared = |charge: &Charge<'_>| {
-            since.is_some_and(|since| {
-                let history = self.attacks.history(charge.id).lock();
-                history.is_moderate(charge.id, since)
-            })
+            facts.known_device
+                || since.is_some_and(|since| {
+                    let history = self.attacks.history(charge.id).lock();
+                    history.is_moderate(charge.id, since)
+                })
         };
         plan.tighten(since.is_some(), tenant, spared);
     }

@@ -177,9 +177,13 @@ impl Engine {
     /// # Errors
     /// An error of the store; the copy stays as it was.
     pub async fn refresh_attacks(&self) -> Result<(), StoreError> {
-        if !self.with_policy(|policy| policy.has_under_attack()) {
-            return Ok(());
+        match self.with_policy(|policy| policy.has_under_attack()) {
+            true => self.read_attacks().await,
+            false => Ok(()),
         }
+    }
+
+    async fn read_attacks(&self) -> Result<(), StoreError> {
         let found = self
             .link
             .attend(|store| store.entries(Registry::Attacks, None))
@@ -269,7 +273,7 @@ impl Admin<'_> {
                 problem: "must be 1 to 100 bytes",
             });
         }
-        engine.refresh_attacks().await?;
+        engine.read_attacks().await?;
         let set = engine.attacks.shared.settings.load();
         if set.len() >= ATTACK_CLASSES_MAX && set.iter().all(|one| one.class != class) {
             return Err(AdminError::Invalid {
@@ -302,7 +306,7 @@ impl Admin<'_> {
                 put.await?;
             }
         }
-        engine.refresh_attacks().await?;
+        engine.read_attacks().await?;
         self.record(Change::AttackSet {
             class,
             mode,

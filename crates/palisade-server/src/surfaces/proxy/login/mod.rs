@@ -139,6 +139,11 @@ impl Login {
         }))
     }
 
+    /// True if the browser has a device cookie of ours: it has logged in before.
+    pub(super) const fn is_of_known_device(&self) -> bool {
+        self.device.is_some()
+    }
+
     /// Asks the guard and the lockout, and opens the attempt (G-PENDING).
     pub(super) async fn ask(
         self,
