@@ -134,7 +134,7 @@ impl MinuteTally {
 
 /// An attack that is on.
 #[derive(Clone, Copy, Debug)]
-struct Ongoing {
+struct AttackState {
     since: Micros,
     figures: AttackFigures,
     quiet: u32,
@@ -167,7 +167,7 @@ pub struct AttackDetector {
     /// The minute before was above the threshold.
     was_above: bool,
     baseline: Baseline,
-    ongoing: Option<Ongoing>,
+    ongoing: Option<AttackState>,
     /// Another node's attack is on until then.
     elsewhere_until: Micros,
     /// Minutes of the last six hours in which an attack was on.
@@ -260,7 +260,7 @@ impl AttackDetector {
         if !is_above(&figures) {
             return None;
         }
-        self.ongoing = Some(Ongoing {
+        self.ongoing = Some(AttackState {
             since: now,
             figures,
             quiet: 0,
@@ -417,7 +417,7 @@ mod tests {
         watch.minutes(2, 5_000, 1);
         watch.minutes(56, 5_000, 1);
         watch.minutes(2, 60, 1);
-        watch.minutes(23 * 60, 60, 1);
+        watch.minutes(23 * 60 + 1, 60, 1);
         assert_eq!(watch.detector.figures(&watch.settings).usual, 60);
     }
 

@@ -19,7 +19,7 @@ const RISE_FROM: f32 = 10.0;
 /// Counts of the minutes of one hour of the day or week.
 type Slot = Option<f32>;
 
-/// What is usual in a minute: an exponentially weighted mean of the medians of past hours. A peak
+/// Usual count of a minute: an exponentially weighted mean of the medians of past hours. A peak
 /// that is shorter than half an hour moves no median.
 #[derive(Clone, Debug)]
 pub struct Baseline {

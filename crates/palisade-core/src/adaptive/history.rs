@@ -13,7 +13,7 @@ pub const CALLERS_MAX: usize = 50_000;
 /// Shortest time between two searches for callers that are gone.
 const SWEEP_EVERY: u64 = HOUR / 60;
 
-/// What is remembered of the bucket of a caller.
+/// Past use of one bucket by its caller.
 #[derive(Clone, Copy, Debug)]
 struct Caller {
     first: Micros,
@@ -34,7 +34,7 @@ impl Caller {
     }
 }
 
-/// How much of a limit callers have used, by the bucket that counts them. Bounded: while it is full
+/// Share of a limit that callers have used, by the bucket that counts them. Bounded: while it is full
 /// of callers that are still seen, a new one is not remembered, and so stays unknown.
 #[derive(Clone, Debug, Default)]
 pub struct CallerHistory {

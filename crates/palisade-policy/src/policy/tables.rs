@@ -207,7 +207,7 @@ section! {
 section! {
     /// Limits that follow what is measured. They add to the other limits and are never laxer.
     pub(crate) struct AdaptiveTable(Table "adaptive") {
-        /// What the requests in progress are bounded for: `upstream` is the application behind the
+        /// Part that is protected by a bound on the requests in progress: `upstream` is the application behind the
         /// proxy, or behind a layer of the library. Nothing if left out.
         protect: Option<ProtectedPart>;
         /// Least requests in progress that the bound falls to. So many at once must be no load for

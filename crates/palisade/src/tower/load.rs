@@ -76,7 +76,7 @@ impl<S> Layer<S> for LoadLayer {
 }
 
 impl<B: Send> Rule<B> for Load {
-    type Kept = LoadPlace;
+    type State = LoadPlace;
 
     fn at_once(&self, _request: &mut Request<B>) -> Option<Result<LoadPlace, Refusal>> {
         let protects = |policy: &Arc<PolicySet>| policy.settings.adaptive.load.is_some();

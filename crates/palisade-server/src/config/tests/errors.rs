@@ -691,3 +691,19 @@ fn ad_load_bounds_that_contradict_each_other_and_priorities_that_are_none() {
     let said = errors("[[class]]\nname = \"a\"\npriority = 10\n");
     assert!(said.contains("priority"), "{said}");
 }
+
+#[test]
+fn ad_attack_figures_that_nothing_uses_are_warned_of() {
+    let warned = |text: &str| {
+        let read = read(text, &Env::default()).unwrap();
+        format!("{:?}", read.warnings)
+    };
+    let alone = warned("[adaptive]\nmin = 9\nsurge = 3\n");
+    assert!(alone.contains("`adaptive.min` has no effect"), "{alone}");
+    assert!(alone.contains("`adaptive.surge` has no effect"), "{alone}");
+    let used = warned(
+        "[adaptive]\nprotect = \"upstream\"\nmin = 9\nsurge = 3\n\
+         [[limit]]\nname = \"a\"\nby = [\"ip\"]\nrate = \"5/min\"\nunder_attack = \"50%\"\n",
+    );
+    assert!(!used.contains("has no effect"), "{used}");
+}

@@ -31,7 +31,7 @@ const RENEWED_AFTER: u64 = 20 * SECOND;
 /// Time for which this node goes on with another's attack while the store does not answer.
 const HEARD_FOR: u64 = FORGOTTEN_AFTER;
 
-/// What an operator has set for a class.
+/// State that an operator has set for a class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
@@ -80,7 +80,7 @@ pub struct AttackReport {
     pub tightened: Vec<String>,
     /// Attacks that nodes have declared.
     pub attacks: Vec<AttackView>,
-    /// What operators have set.
+    /// States that operators have set.
     pub set: Vec<AttackSetting>,
 }
 
