@@ -8,8 +8,8 @@ use crate::time::{DAY, HOUR, Micros};
 
 /// Age from which a caller is known.
 pub const KNOWN_AFTER: u64 = DAY;
-/// Most callers that are remembered.
-pub const CALLERS_MAX: usize = 50_000;
+/// Most callers that one history remembers.
+pub const CALLERS_MAX: usize = 4_096;
 /// Shortest time between two searches for callers that are gone.
 const SWEEP_EVERY: u64 = HOUR / 60;
 

@@ -34,6 +34,12 @@ class = "api"
 rate = "100/h"
 under_attack = "10%"
 [[limit]]
+name = "sign-in"
+by = ["ip"]
+class = "auth"
+rate = "4/min"
+under_attack = "50%"
+[[limit]]
 name = "scanners"
 by = ["ip"]
 class = "api"
@@ -104,6 +110,18 @@ async fn ad_attack_an_operator_wins_over_the_counts_and_the_class_over_all() {
         true,
         "until an operator ends it"
     );
+}
+
+#[tokio::test]
+async fn ad_attack_that_is_set_for_a_class_wins_over_logins_and_logins_over_all() {
+    const AUTH: &str = r#"{"ip":"192.0.2.1","method":"POST","path":"/auth/token"}"#;
+    let bench = Bench::with(POLICY);
+    set(&bench.engine, Some("logins"), AttackMode::On).await;
+    set(&bench.engine, None, AttackMode::Off).await;
+    assert_eq!(bench.check(AUTH).await["attack"], true);
+    assert_eq!(bench.check(API).await["attack"], false);
+    set(&bench.engine, Some("auth"), AttackMode::Off).await;
+    assert_eq!(bench.check(AUTH).await["attack"], false);
 }
 
 #[tokio::test]

@@ -219,19 +219,14 @@ impl Engine {
 
     /// When the attack on a class began that is in force now.
     pub(super) fn attack_since(&self, policy: &PolicySet, class: &str) -> Option<Micros> {
-        let of_class = self.is_under_attack(policy, class);
-        let is_auth = policy.class_kind(class) == ClassKind::Auth;
-        let of_logins = || is_auth.then(|| self.is_under_attack(policy, LOGINS))?;
-        of_class.or_else(of_logins)
-    }
-
-    fn is_under_attack(&self, policy: &PolicySet, class: &str) -> Option<Micros> {
         let now = self.now();
         let watch = self.attacks.watch(class);
-        self.roll_attack(&policy.settings.adaptive.attack, class, &watch, now);
-        let own = watch.is_on.load(Ordering::Acquire);
-        let is_on = self.attacks.shared.setting(class).unwrap_or(own);
-        if !is_on {
+        let is_auth = policy.class_kind(class) == ClassKind::Auth;
+        // Asked whatever an operator has set: attacks are declared and over all the same.
+        let own = self.is_counted(policy, class, &watch, now);
+        let counted = own || is_auth && self.is_counted(policy, LOGINS, &self.logins(), now);
+        let set = self.attacks.shared.setting(class, is_auth);
+        if !set.unwrap_or(counted) {
             watch.since.store(0, Ordering::Relaxed);
             return None;
         }
@@ -239,6 +234,16 @@ impl Engine {
             .since
             .compare_exchange(0, now.0, Ordering::Relaxed, Ordering::Relaxed);
         Some(Micros(begun.err().unwrap_or(now.0)))
+    }
+
+    fn logins(&self) -> Arc<Watch> {
+        self.attacks.watch(LOGINS)
+    }
+
+    /// Whether the counts of this node or another say that an attack is on.
+    fn is_counted(&self, policy: &PolicySet, class: &str, watch: &Watch, now: Micros) -> bool {
+        self.roll_attack(&policy.settings.adaptive.attack, class, watch, now);
+        watch.is_on.load(Ordering::Acquire)
     }
 
     /// Ends the minutes of a class that are over, once in a minute.

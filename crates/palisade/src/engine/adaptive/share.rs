@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::super::operators::{Admin, AdminError};
 use super::super::{Change, Engine};
-use super::attacks::AttackView;
+use super::attacks::{AttackView, LOGINS};
 
 /// Most classes for which operators can set the state.
 pub const ATTACK_CLASSES_MAX: usize = 1_000;
@@ -94,14 +94,16 @@ pub(in crate::engine) struct SharedAttacks {
 }
 
 impl SharedAttacks {
-    /// Whether an operator has set that an attack on a class is on or off.
-    pub(super) fn setting(&self, class: &str) -> Option<bool> {
+    /// Whether an operator has set that an attack on a class is on or off: for the class itself,
+    /// else for logins if it is one of authentication, else for all.
+    pub(super) fn setting(&self, class: &str, is_auth: bool) -> Option<bool> {
         let settings = self.settings.load();
         if settings.is_empty() {
             return None;
         }
         let of = |name: &str| settings.iter().find(|one| one.class == name);
-        let found = of(class).or_else(|| of(EVERY_CLASS))?;
+        let of_logins = || is_auth.then(|| of(LOGINS))?;
+        let found = of(class).or_else(of_logins).or_else(|| of(EVERY_CLASS))?;
         match found.mode {
             AttackMode::On => Some(true),
             AttackMode::Off => Some(false),
