@@ -46,7 +46,7 @@ mod tests {
     use palisade_core::facts::{Confidence, GuardFacts, GuardOp, RequestFacts};
     use palisade_core::failure::fallback::Share;
     use palisade_core::guard::policy::GuardMode;
-    use palisade_core::time::{MINUTE, SECOND};
+    use palisade_core::time::{Clock, MINUTE, SECOND};
 
     use super::super::tests::{WatchedEngine, id, parts};
 
