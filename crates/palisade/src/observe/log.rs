@@ -222,24 +222,27 @@ const fn line_of(event: Event, policy: Policy) -> Option<Line> {
 
 impl Observer for DenialLog {
     fn attack(&self, seen: &AttackSeen<'_>) {
-        let (event, words) = match seen.over {
-            None => (
-                "attack_declared",
-                "an attack was declared: limits are tightened",
+        let figures = &seen.figures;
+        match seen.over {
+            None => tracing::warn!(
+                target: "palisade::limits",
+                event = "attack_declared",
+                class = seen.class,
+                count = figures.count,
+                prefixes = figures.prefixes,
+                usual = figures.usual,
+                threshold = figures.threshold,
+                "an attack was declared: limits are tightened"
             ),
-            Some(_) => ("attack_over", "an attack is over"),
-        };
-        tracing::warn!(
-            target: "palisade::limits",
-            event,
-            class = seen.class,
-            count = seen.figures.count,
-            prefixes = seen.figures.prefixes,
-            usual = seen.figures.usual,
-            threshold = seen.figures.threshold,
-            reason = seen.over.map(|end| end.name()),
-            "{words}"
-        );
+            Some(end) => tracing::warn!(
+                target: "palisade::limits",
+                event = "attack_over",
+                class = seen.class,
+                count = figures.count,
+                reason = end.name(),
+                "an attack is over"
+            ),
+        }
     }
 
     fn decided(&self, seen: &DecisionEvent<'_>) {

@@ -13,7 +13,13 @@ async fn ad_attack_is_set_for_a_class_or_for_all_and_shown() {
     assert_eq!(shown, nothing);
     let on = json!({"mode": "on", "class": "auth", "reason": "drill"});
     let (status, shown) = desk.send("PUT", ATTACK, &on).await;
-    assert_eq!((status, &shown["set"]), (200, &json!([{"class": "auth", "mode": "on", "reason": "drill"}])));
+    assert_eq!(
+        (status, &shown["set"]),
+        (
+            200,
+            &json!([{"class": "auth", "mode": "on", "reason": "drill"}])
+        )
+    );
     let (_, shown) = desk.send("PUT", ATTACK, &json!({"mode": "off"})).await;
     assert_eq!(shown["set"][0], json!({"class": "*", "mode": "off"}));
     let auto = json!({"mode": "auto", "class": "auth"});
