@@ -101,10 +101,6 @@ impl MinuteTally {
         if self.cells.is_empty() {
             self.cells = vec![0; CELLS];
         }
-        #[expect(
-            clippy::cast_possible_truncation,
-            reason = "the remainder is below the number of cells"
-        )]
         let index = (prefix.0 % CELLS as u128) as usize;
         if let Some(cell) = self.cells.get_mut(index)
             && *cell < PER_PREFIX_MAX

@@ -80,10 +80,9 @@ impl Baseline {
             .get(minutes.len() / 2)
             .map_or(0.0, |one| *one as f32);
         let (day, week) = slots(self.hour);
-        for slot in [self.of_day.get_mut(day), self.of_week.get_mut(week)] {
-            if let Some(slot) = slot {
-                *slot = Some(moved(*slot, median));
-            }
+        let slots = [self.of_day.get_mut(day), self.of_week.get_mut(week)];
+        for slot in slots.into_iter().flatten() {
+            *slot = Some(moved(*slot, median));
         }
     }
 

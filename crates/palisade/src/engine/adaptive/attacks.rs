@@ -111,11 +111,7 @@ impl Attacks {
     }
 
     fn history(&self, bucket: Digest) -> &Mutex<CallerHistory> {
-        #[expect(
-            clippy::cast_possible_truncation,
-            reason = "the remainder is below the number of parts"
-        )]
-        let index = (bucket.0 >> 64) as usize % HISTORY_PARTS;
+        let index = (bucket.0 % HISTORY_PARTS as u128) as usize;
         &self.histories[index]
     }
 }
