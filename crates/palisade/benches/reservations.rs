@@ -108,7 +108,7 @@ async fn semaphore(mut connection: MultiplexedConnection, task: usize, time: Dur
     let (acquire, release) = (Script::new(ACQUIRE), Script::new(RELEASE));
     let (key, begun, mut done) = (format!("semaphore-{task}"), Instant::now(), 0_u64);
     while begun.elapsed() < time {
-        let now = begun.elapsed().as_millis() as u64;
+        let now = u64::try_from(begun.elapsed().as_millis()).unwrap();
         let mut call = acquire.key(&key);
         let call = call.arg(now).arg(now + 60_000).arg(done).arg(1_000_000);
         let taken: u64 = call.invoke_async(&mut connection).await.unwrap();
