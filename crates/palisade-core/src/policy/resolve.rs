@@ -11,6 +11,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::{ClassKind, Dimension, Limit, PolicySet, RouteMatch, Scope, TenantPolicy};
 use crate::facts::{ClientType, Layers, RequestFacts, RequestKind};
+use crate::geo::UNKNOWN;
 use crate::key::{Digest, Keyring, Prefix, SEGMENTS_MAX, Segment, SegmentKind};
 use crate::plan::{BucketName, Charge, OnExceed, Plan, QuotaPlan, Refusal};
 use amount::{Amount, amount};
@@ -120,9 +121,7 @@ fn overdraw(plan: &mut Plan<'_>) {
 /// needs nothing that a route requires.
 #[inline]
 fn find_route<'p>(policy: &'p PolicySet, facts: &RequestFacts) -> RouteMatch<'p> {
-    let route = policy
-        .routes
-        .find(&facts.method, facts.host.as_ref(), &facts.path);
+    let route = policy.route_of(facts);
     if !facts.path.is_empty() {
         return route;
     }
@@ -551,6 +550,11 @@ impl<'a> Identity<'a> {
         if limit.def.client_type.is_some() && limit.def.client_type != self.client_type {
             return None;
         }
+        if let Some(filter) = &limit.def.geo
+            && !filter.matches(self.policy.geo_of(self.facts))
+        {
+            return None;
+        }
         let segments = self.segments(&limit.def.by)?;
         let spec = tenant
             .and_then(|tenant| tenant.spec(limit))
@@ -592,6 +596,8 @@ impl<'a> Identity<'a> {
                 Dimension::Client => SegmentKind::Client,
                 Dimension::ApiKey => SegmentKind::ApiKey,
                 Dimension::Endpoint => SegmentKind::Endpoint,
+                Dimension::Country => SegmentKind::Country,
+                Dimension::Asn => SegmentKind::Asn,
                 Dimension::Account | Dimension::Descriptor(_) => return None,
             };
             segments.try_push(self.segment(kind)?).ok()?;
@@ -613,6 +619,15 @@ impl<'a> Identity<'a> {
             SegmentKind::Client => digest(facts.client.as_ref()?.id.as_bytes()),
             SegmentKind::ApiKey => api_key_segment(&self.known_key()?.usage),
             SegmentKind::Endpoint => digest(self.pattern.unwrap_or(&facts.path).as_bytes()),
+            // An unknown country or network is a value: nobody escapes a limit by having none.
+            SegmentKind::Country => match self.policy.geo_of(facts).country {
+                Some(country) => digest(&country.bytes()),
+                None => digest(UNKNOWN.as_bytes()),
+            },
+            SegmentKind::Asn => match self.policy.geo_of(facts).asn {
+                Some(asn) => digest(&asn.number().to_be_bytes()),
+                None => digest(UNKNOWN.as_bytes()),
+            },
             SegmentKind::Account | SegmentKind::Descriptor => None,
         }?;
         let _ = self.digested.try_push(segment);

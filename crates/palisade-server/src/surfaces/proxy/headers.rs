@@ -152,16 +152,17 @@ fn of_proxies(name: &str, by_trusted: bool) -> bool {
     is_one && (!by_trusted || plain != name)
 }
 
-/// True for the headers in which a trusted proxy states the identity of the client, if it is
-/// configured to. Spellings with underscores are removed from everybody.
+/// True for the headers in which a trusted proxy states the identity or the country of the client,
+/// if it is configured to. Spellings with underscores are removed from everybody.
 fn states_identity(name: &HeaderName, edge: &EdgeConfig, by_trusted: bool) -> bool {
-    edge.identity_headers.as_ref().is_some_and(|stated| {
-        let is_one = |own: &HeaderName| {
-            own == name || own.as_str().replace('_', "-") == name.as_str().replace('_', "-")
-        };
-        let mut all = stated.names().into_iter();
-        all.any(|own| is_one(own) && (!by_trusted || own != name))
-    })
+    let is_one = |own: &HeaderName| {
+        own == name || own.as_str().replace('_', "-") == name.as_str().replace('_', "-")
+    };
+    let identity = edge.identity_headers.iter();
+    let mut all = identity
+        .flat_map(|stated| stated.names())
+        .chain(edge.geo_headers.names());
+    all.any(|own| is_one(own) && (!by_trusted || own != name))
 }
 
 /// Joins the forwarding chain into one line, because some applications only look at the first.
