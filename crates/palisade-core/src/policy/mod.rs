@@ -14,12 +14,13 @@ mod tenant;
 mod tiers;
 
 use std::collections::{BTreeMap, HashMap};
+use std::net::IpAddr;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use crate::budget::Costs;
 use crate::facts::{ClientType, FieldError, GuardFacts, RequestFacts};
-use crate::geo::{DatabaseState, Geo, GeoLookup};
+use crate::geo::{DatabaseState, Geo, GeoFacts, GeoLookup};
 use crate::limit::BucketSpec;
 use crate::plan::OnExceed;
 use domains::Domains;
@@ -37,8 +38,8 @@ pub use limits::{
 pub use registered::{KeyRegistration, Origin, RegisteredCredentials};
 pub use reservations::ReservationSettings;
 pub use resolve::{
-    api_key_segment, hash_api_key, keep_guesses, quota_charge, resolve, resolve_without_exemption,
-    weight_in,
+    api_key_segment, asn_segment, country_segment, hash_api_key, keep_guesses, quota_charge,
+    resolve, resolve_without_exemption, weight_in,
 };
 pub use route::{PatternError, Route, RouteMatch, Routes};
 pub use tenant::{Override, TenantPolicy};
@@ -322,6 +323,12 @@ impl PolicySet {
     #[must_use]
     pub fn geo_of(&self, facts: &RequestFacts) -> Geo {
         facts.geo.look_up(facts.address(), self.geo.as_deref())
+    }
+
+    /// Country and network of an address of which nothing else is known.
+    #[must_use]
+    pub fn geo_of_address(&self, ip: Option<IpAddr>) -> Geo {
+        GeoFacts::default().look_up(ip, self.geo.as_deref())
     }
 
     /// Country and network of a guard command.

@@ -11,7 +11,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::{ClassKind, Dimension, Limit, PolicySet, RouteMatch, Scope, TenantPolicy};
 use crate::facts::{ClientType, Layers, RequestFacts, RequestKind};
-use crate::geo::UNKNOWN;
+use crate::geo::{Asn, Country, UNKNOWN};
 use crate::key::{Digest, Keyring, Prefix, SEGMENTS_MAX, Segment, SegmentKind};
 use crate::plan::{BucketName, Charge, OnExceed, Plan, QuotaPlan, Refusal};
 use amount::{Amount, amount};
@@ -421,6 +421,25 @@ pub fn api_key_segment(hash: &str) -> Option<Segment> {
     })
 }
 
+/// The segment that stands for a country. The unknown one is a value: nobody escapes a limit by
+/// having no country.
+#[must_use]
+pub fn country_segment(keyring: &Keyring, country: Option<Country>) -> Segment {
+    match country {
+        Some(country) => keyring.segment(SegmentKind::Country, &[&country.bytes()]),
+        None => keyring.segment(SegmentKind::Country, &[UNKNOWN.as_bytes()]),
+    }
+}
+
+/// The segment that stands for a network, as [`country_segment`].
+#[must_use]
+pub fn asn_segment(keyring: &Keyring, asn: Option<Asn>) -> Segment {
+    match asn {
+        Some(asn) => keyring.segment(SegmentKind::Asn, &[&asn.number().to_be_bytes()]),
+        None => keyring.segment(SegmentKind::Asn, &[UNKNOWN.as_bytes()]),
+    }
+}
+
 /// The charge on an API key's quota, for administration: read, reset, bill.
 #[must_use]
 pub fn quota_charge<'p>(tier: &'p super::Tier, hash: &str) -> Option<Charge<'p>> {
@@ -619,15 +638,11 @@ impl<'a> Identity<'a> {
             SegmentKind::Client => digest(facts.client.as_ref()?.id.as_bytes()),
             SegmentKind::ApiKey => api_key_segment(&self.known_key()?.usage),
             SegmentKind::Endpoint => digest(self.pattern.unwrap_or(&facts.path).as_bytes()),
-            // An unknown country or network is a value: nobody escapes a limit by having none.
-            SegmentKind::Country => match self.policy.geo_of(facts).country {
-                Some(country) => digest(&country.bytes()),
-                None => digest(UNKNOWN.as_bytes()),
-            },
-            SegmentKind::Asn => match self.policy.geo_of(facts).asn {
-                Some(asn) => digest(&asn.number().to_be_bytes()),
-                None => digest(UNKNOWN.as_bytes()),
-            },
+            SegmentKind::Country => {
+                let country = self.policy.geo_of(facts).country;
+                Some(country_segment(self.keyring, country))
+            }
+            SegmentKind::Asn => Some(asn_segment(self.keyring, self.policy.geo_of(facts).asn)),
             SegmentKind::Account | SegmentKind::Descriptor => None,
         }?;
         let _ = self.digested.try_push(segment);
