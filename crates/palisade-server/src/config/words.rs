@@ -62,6 +62,8 @@ pub fn dimension(dimension: &Dimension) -> String {
         Dimension::ApiKey => "api_key".to_owned(),
         Dimension::Account => "account".to_owned(),
         Dimension::Endpoint => "endpoint".to_owned(),
+        Dimension::Country => "country".to_owned(),
+        Dimension::Asn => "asn".to_owned(),
         Dimension::Descriptor(key) => format!("descriptor:{key}"),
     }
 }

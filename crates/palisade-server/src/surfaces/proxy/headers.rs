@@ -266,6 +266,7 @@ pub(super) fn named_by_connection(headers: &HeaderMap) -> Vec<HeaderName> {
 
 #[cfg(test)]
 mod tests {
+    use palisade::extract::geo::GeoHeaders;
     use palisade::extract::identity::IdentityHeaders;
 
     use super::*;
@@ -389,6 +390,34 @@ mod tests {
         }
         for edge in [&stranger, &trusting] {
             assert!(!stated("x_palisade_user", edge));
+        }
+    }
+
+    #[test]
+    fn p_by_a_stranger_cannot_say_where_it_is_to_the_application_either() {
+        let stated = |name: &'static str, edge: &EdgeConfig| {
+            let mut headers = of(&[(name, "ES")]);
+            forward(&mut headers, &hop(edge));
+            headers.contains_key(name)
+        };
+        let stranger = EdgeConfig {
+            geo_headers: GeoHeaders {
+                country: Some(HeaderName::from_static("cf-ipcountry")),
+                network: Some(HeaderName::from_static("x-asn")),
+            },
+            ..EdgeConfig::default()
+        };
+        let trusting = EdgeConfig {
+            trusted_proxies: vec!["192.0.2.0/24".parse().unwrap()].into(),
+            ..stranger.clone()
+        };
+        for name in ["cf-ipcountry", "x-asn"] {
+            assert!(!stated(name, &stranger), "{name}");
+            assert!(stated(name, &trusting), "{name}");
+            assert!(stated(name, &EdgeConfig::default()), "nobody reads it");
+        }
+        for edge in [&stranger, &trusting] {
+            assert!(!stated("cf_ipcountry", edge));
         }
     }
 
