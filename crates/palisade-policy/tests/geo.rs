@@ -225,6 +225,24 @@ async fn p_by_a_database_is_replaced_while_requests_ask_it() {
     assert_eq!(asking.join().unwrap(), expected, "never unknown meanwhile");
 }
 
+#[tokio::test(start_paused = true)]
+async fn p_by_a_process_without_a_policy_file_to_follow_looks_every_five_seconds() {
+    let folder = Folder::new(PLACES);
+    let bundle = folder.load().unwrap();
+    let following = tokio::spawn(palisade_policy::geo::follow(bundle.geo.files.clone()));
+    folder.put(
+        "country.mmdb",
+        &Mmdb::of_countries(&[("203.0.113.0/24", "PT")]),
+    );
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    assert_eq!(country(&bundle, "203.0.113.5"), "ES");
+    // The file is read on another thread, which virtual time does not wait for.
+    while country(&bundle, "203.0.113.5") != "PT" {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    following.abort();
+}
+
 /// Errors and warnings of a policy, one a line.
 fn found(text: &str) -> String {
     let folder = Folder::new(text);
@@ -354,4 +372,27 @@ fn p_guard_a_policy_with_new_countries_is_told_what_they_cost() {
     assert!(found(on).contains("has no source of countries"));
     let otp = found("[guard.otp]\nnew_country = \"challenge\"\n");
     assert!(otp.contains("new_country"), "only logins have it: {otp}");
+}
+
+#[test]
+fn p_by_the_policies_of_the_page_are_valid() {
+    let page = include_str!("../../../docs/places.md");
+    let blocks: Vec<&str> = page.split("```toml\n").skip(1).collect();
+    assert_eq!(blocks.len(), 4);
+    for block in blocks {
+        let policy = block.split("```").next().unwrap();
+        let folder = Folder::new(policy);
+        folder.put("GeoLite2-Country.mmdb", &Mmdb::of_countries(&COUNTRIES));
+        folder.put("GeoLite2-ASN.mmdb", &Mmdb::of_networks(&NETWORKS));
+        folder.put("hosting.txt", b"AS64496 # the only one\n");
+        let bundle = folder
+            .load()
+            .unwrap_or_else(|errors| panic!("{policy}: {errors}"));
+        let classes = bundle
+            .policy
+            .limits()
+            .iter()
+            .flat_map(|one| &one.def.classes);
+        assert!(classes.count() > 0);
+    }
 }

@@ -2,13 +2,16 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use arc_swap::ArcSwap;
 use palisade_core::geo::DatabaseState;
 use parking_lot::Mutex;
 
 use super::database::{Content, Database, DatabaseError};
+
+/// Interval at which [`follow`] looks at its files.
+const POLL: Duration = Duration::from_secs(5);
 
 /// The result of looking for a new database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,6 +130,22 @@ impl GeoFile {
             refused: state.refused,
             error: state.error.map(DatabaseError::name),
         }
+    }
+}
+
+/// Reads files again when they have changed, for as long as it is polled. For a process whose policy
+/// file is not followed; [`FileSource`](crate::FileSource) follows both. Needs a Tokio runtime.
+pub async fn follow(files: Vec<Arc<GeoFile>>) {
+    while !files.is_empty() {
+        tokio::time::sleep(POLL).await;
+        let files = files.clone();
+        let refresh = move || {
+            for file in files {
+                // Logs and counts its own result.
+                let _ = file.refresh();
+            }
+        };
+        let _ = tokio::task::spawn_blocking(refresh).await;
     }
 }
 

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use palisade_core::geo::{Asn, DatabaseState, Geo, GeoLookup};
 
 pub use database::{Content, DATABASE_BYTES_MAX, DatabaseError};
-pub use file::{GeoFile, Refresh};
+pub use file::{GeoFile, Refresh, follow};
 
 pub(crate) use conditions::{AsnName, Conditions, CountryName};
 pub(crate) use table::{PlacesTable, read};

@@ -1,5 +1,6 @@
 //! A writer of small databases in MaxMind's format, for tests: IPv6 with IPv4 in `::/96`, records of
 //! 32 bits.
+#![allow(dead_code, reason = "each test file uses its part of it")]
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
