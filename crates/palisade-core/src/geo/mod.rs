@@ -149,7 +149,7 @@ impl Geo {
 
 /// Finds the country and network of an address. A lookup is fast and does not wait.
 pub trait GeoLookup: Send + Sync {
-    /// What is known of `ip`.
+    /// Country and network of `ip`, as far as they are known.
     fn find(&self, ip: IpAddr) -> Geo;
 
     /// State of each database that is asked, for operators.
@@ -189,7 +189,7 @@ impl GeoFacts {
         }
     }
 
-    /// What is known of the subject, which comes from `ip`.
+    /// Country and network of the subject, which comes from `ip`.
     pub fn look_up(&self, ip: Option<IpAddr>, lookup: Option<&dyn GeoLookup>) -> Geo {
         *self.all.get_or_init(|| {
             let found = match (ip, lookup) {
@@ -200,7 +200,7 @@ impl GeoFacts {
         })
     }
 
-    /// What is known; `None` if no rule has asked.
+    /// Country and network as they were looked up; `None` if no rule has asked.
     #[must_use]
     pub fn known(&self) -> Option<Geo> {
         self.all.get().copied()
@@ -213,9 +213,9 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     #[derive(Default)]
-    struct Counting(AtomicUsize);
+    struct CountingLookup(AtomicUsize);
 
-    impl GeoLookup for Counting {
+    impl GeoLookup for CountingLookup {
         fn find(&self, _: IpAddr) -> Geo {
             self.0.fetch_add(1, Ordering::Relaxed);
             Geo {
@@ -231,7 +231,7 @@ mod tests {
 
     #[test]
     fn p_by_an_address_is_looked_up_once_and_what_was_stated_wins() {
-        let (lookup, ip) = (Counting::default(), "203.0.113.5".parse().ok());
+        let (lookup, ip) = (CountingLookup::default(), "203.0.113.5".parse().ok());
         let stated = Geo::stated(Some("de"), None).unwrap();
         let facts = GeoFacts::stating(stated);
         assert_eq!(facts.known(), None);

@@ -1,4 +1,4 @@
-//! How common a country is among the accounts that log in, as one process sees it (P-GUARD).
+//! Shares of the accounts for which a country is new, as one process sees it (P-GUARD).
 
 use std::collections::{BTreeMap, VecDeque};
 
