@@ -266,6 +266,9 @@ pub struct RequestFacts {
     pub bot: bool,
     /// Country and network of the address.
     pub geo: GeoFacts,
+    /// Whether it comes from a device that is known from an earlier login: an attack does not
+    /// tighten its limits (AD-ATTACK).
+    pub known_device: bool,
     /// Echoed in the answer and in logs.
     pub request_id: Option<Id>,
     /// Carried into logs and audits.
@@ -303,6 +306,7 @@ impl RequestFacts {
             report: false,
             bot: false,
             geo: GeoFacts::default(),
+            known_device: false,
             request_id: None,
             correlation_id: None,
             surface: Surface::Library,

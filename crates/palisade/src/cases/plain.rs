@@ -84,6 +84,7 @@ pub(super) fn request(line: &str, slash: EncodedSlash) -> Option<Event> {
         costs: None,
         country: plain.country,
         asn: plain.asn,
+        known_device: None,
         request_id: plain.request_id,
         correlation_id: plain.correlation_id,
     };
