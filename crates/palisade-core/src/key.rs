@@ -233,6 +233,10 @@ pub enum Domain {
     Receipt = 10,
     /// The seal of a device cookie.
     DeviceCookie = 11,
+    /// Destination of a one-time code.
+    Destination = 12,
+    /// Range of destinations.
+    Range = 13,
     /// Fingerprint of a secret, which tells secrets apart without disclosing them.
     Secret = 20,
 }

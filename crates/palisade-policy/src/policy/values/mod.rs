@@ -1,10 +1,12 @@
 //! Types that only policies have.
 
+mod money;
 mod names;
 mod rate;
 mod shares;
 mod url;
 
+pub(crate) use money::{Money, MoneyRate};
 pub use names::{AgentFragment, OneOrMany};
 pub(crate) use rate::MaybeZero;
 pub use rate::Rate;

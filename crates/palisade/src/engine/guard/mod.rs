@@ -4,8 +4,10 @@
 mod api;
 mod areas;
 mod command;
+mod commit;
 mod login;
 mod records;
+mod send;
 mod sessions;
 mod turns;
 
@@ -17,4 +19,5 @@ pub(super) use command::RETRIES_MAX;
 pub(super) struct Guard {
     turns: turns::Turns,
     areas: areas::Areas,
+    ranges: send::Ranges,
 }
