@@ -26,6 +26,8 @@ pub mod records;
 pub mod rules;
 pub mod signals;
 #[cfg(test)]
+mod simulation;
+#[cfg(test)]
 mod world;
 
 pub use destination::{Channel, Destination};

@@ -228,8 +228,9 @@ impl SpendPolicy {
     }
 }
 
+/// A class name is a label of metrics, and has no `+` there.
 fn class(range: &str) -> String {
-    format!("{CLASS}:{range}")
+    format!("{CLASS}:{}", range.trim_start_matches('+'))
 }
 
 /// Whether every destination of `narrow` is one of `wide`.
