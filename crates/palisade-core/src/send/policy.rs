@@ -47,7 +47,7 @@ pub struct SendPolicy {
     /// Ranges narrower than a country that are judged on their own, and mail domains that may be
     /// refused.
     pub ranges: RangeTable,
-    /// What may be spent (S-SPEND).
+    /// Money that may be spent (S-SPEND).
     pub spend: Option<Arc<SpendPolicy>>,
 }
 

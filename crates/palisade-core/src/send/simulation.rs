@@ -83,8 +83,9 @@ fn s_range_pumping_is_cut_short_and_people_are_not_locked_out() {
         ("all but S-RANGE", day(Some(&limits), &[], Attacker::Script)),
         ("all rules", all(&[], Attacker::Script)),
         ("all rules, solver farm", all(&[], Attacker::SolverFarm)),
+        ("prefix named", all(&["+34600"], Attacker::Script)),
         (
-            "and the prefix named",
+            "prefix named, solver farm",
             all(&["+34600"], Attacker::SolverFarm),
         ),
     ];

@@ -25,15 +25,15 @@ pub(super) struct World {
 }
 
 /// Outcome, rule and seconds to wait.
-pub(super) type Given = (Outcome, Option<&'static str>, Option<u64>);
+pub(super) type SendAnswer = (Outcome, Option<&'static str>, Option<u64>);
 
-pub(super) const ALLOW: Given = (Outcome::Allow, None, None);
+pub(super) const ALLOW: SendAnswer = (Outcome::Allow, None, None);
 
-pub(super) const fn soft(rule: &'static str, wait: u64) -> Given {
+pub(super) const fn soft(rule: &'static str, wait: u64) -> SendAnswer {
     (Outcome::SoftBlock, Some(rule), Some(wait))
 }
 
-pub(super) const fn hard(rule: &'static str, wait: u64) -> Given {
+pub(super) const fn hard(rule: &'static str, wait: u64) -> SendAnswer {
     (Outcome::HardBlock, Some(rule), Some(wait))
 }
 
@@ -60,7 +60,7 @@ pub(super) fn proves(rule: &str, test: fn(&mut World) -> Result<(), String>) {
 }
 
 /// An error if a send was not answered as expected.
-pub(super) fn expect(what: &str, given: Given, wanted: Given) -> Result<(), String> {
+pub(super) fn expect(what: &str, given: SendAnswer, wanted: SendAnswer) -> Result<(), String> {
     match given == wanted {
         true => Ok(()),
         false => Err(format!("{what}: {given:?} and not {wanted:?}")),
@@ -79,7 +79,7 @@ impl World {
     }
 
     /// A send of which only the destination matters: its address and account are its own.
-    pub(super) fn send(&mut self, destination: &str) -> Given {
+    pub(super) fn send(&mut self, destination: &str) -> SendAnswer {
         let n = self.accounts.len();
         let ip = format!("10.{}.{}.{}", n / 65_536 % 256, n / 256 % 256, n % 256);
         self.send_by(&ip, None, destination, None)
@@ -91,7 +91,7 @@ impl World {
         account: Option<&str>,
         destination: &str,
         request: Option<&str>,
-    ) -> Given {
+    ) -> SendAnswer {
         let id = |text: &str| Id::new("id", text).unwrap();
         let mut facts = GuardFacts::new(ip.parse().unwrap());
         facts.account = account.map(id);

@@ -16,7 +16,7 @@ const COUNTED_MAX: usize = 64;
 
 /// A digest with an instant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::send) struct Dated {
+pub(in crate::send) struct DatedDigest {
     who: Short,
     at: Micros,
 }
@@ -28,9 +28,9 @@ pub struct SendNetwork {
     /// Sends of the last hour, the oldest first.
     pub(in crate::send) sends: Vec<Micros>,
     /// Distinct destinations of the last day, in the order of their last send.
-    pub(in crate::send) destinations: Vec<Dated>,
+    pub(in crate::send) destinations: Vec<DatedDigest>,
     /// Sends that counted for a range.
-    counted: Vec<Dated>,
+    counted: Vec<DatedDigest>,
 }
 
 impl SendNetwork {
@@ -41,7 +41,7 @@ impl SendNetwork {
         destination: &DigestPair,
         now: Micros,
     ) -> Option<Vec<Micros>> {
-        let is_recent = |one: &&Dated| now.since(one.at) < DAY;
+        let is_recent = |one: &&DatedDigest| now.since(one.at) < DAY;
         let mut recent = self.destinations.iter().filter(is_recent);
         let is_known = recent.clone().any(|one| one.who.is(destination));
         (!is_known).then(|| recent.by_ref().map(|one| one.at).collect())
@@ -59,7 +59,7 @@ impl SendNetwork {
         counted: impl Iterator<Item = DigestPair>,
         now: Micros,
     ) {
-        let dated = |pair: &DigestPair| Dated {
+        let dated = |pair: &DigestPair| DatedDigest {
             who: Short::of(pair.current),
             at: now,
         };
@@ -112,7 +112,7 @@ impl SendNetwork {
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut r = Reader::new(bytes, VERSION)?;
         let dated = |r: &mut Reader<'_>| {
-            Ok(Dated {
+            Ok(DatedDigest {
                 who: r.short()?,
                 at: r.instant()?,
             })

@@ -19,7 +19,7 @@ mod tests {
     use crate::send::world::{ALLOW, World, expect, hard, proves};
     use crate::time::MINUTE;
 
-    fn send(world: &mut World, account: &str, n: u32) -> crate::send::world::Given {
+    fn send(world: &mut World, account: &str, n: u32) -> crate::send::world::SendAnswer {
         let (ip, number) = (format!("10.1.0.{n}"), format!("+3460012345{n}"));
         world.send_by(&ip, Some(account), &number, None)
     }

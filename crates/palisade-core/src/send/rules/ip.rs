@@ -21,10 +21,10 @@ pub(in crate::send) fn judge(command: &SendCommand<'_>) -> Option<Candidate> {
 
 #[cfg(test)]
 mod tests {
-    use crate::send::world::{ALLOW, Given, World, expect, hard, proves};
+    use crate::send::world::{ALLOW, SendAnswer, World, expect, hard, proves};
     use crate::time::{HOUR, MINUTE};
 
-    fn send(world: &mut World, ip: &str, n: u32) -> Given {
+    fn send(world: &mut World, ip: &str, n: u32) -> SendAnswer {
         world.send_by(ip, None, &format!("+3460012{n:04}"), None)
     }
 

@@ -87,7 +87,7 @@ mod tests {
 
     const FRESH: &str = "+34611000001";
 
-    fn outcome_of(given: crate::send::world::Given) -> (Outcome, Option<&'static str>) {
+    fn outcome_of(given: crate::send::world::SendAnswer) -> (Outcome, Option<&'static str>) {
         (given.0, given.1)
     }
 

@@ -1,39 +1,34 @@
 //! Sends of one-time codes: load the records, apply the rules, commit; and what a success verifies.
 
-use std::collections::HashMap;
+mod money;
+mod ranges;
+mod verify;
+
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
 
-use palisade_core::Id;
-use palisade_core::budget::Costs;
-use palisade_core::decision::{
-    Decision, ErrorCode, KeyKind, Mode, Outcome, Readings, ThresholdWarning,
-};
-use palisade_core::facts::{GuardFacts, GuardOp, NO_ADDRESS, RequestFacts, Surface};
+use palisade_core::decision::{Decision, Outcome};
+use palisade_core::facts::{GuardFacts, GuardOp};
 use palisade_core::failure::{DegradedKeys, Policy};
 use palisade_core::guard::policy::GuardMode;
-use palisade_core::guard::{Account, Answer, Candidate, KeyPair, Signals};
-use palisade_core::key::{Digest, DigestPair};
+use palisade_core::guard::{Account, Answer, KeyPair, Signals};
 use palisade_core::policy::PolicySet;
 use palisade_core::record::{Flow, RecordKind, RecordWrite};
 use palisade_core::rule::Rule;
-use palisade_core::send::policy::{HARD_LEVEL, SpendPolicy};
-use palisade_core::send::records::range::minute_of;
-use palisade_core::send::signals::{destination_digest, shard_key, shard_of};
 use palisade_core::send::{
     RangeCounts, SendAccount, SendCommand, SendDestination, SendEvaluation, SendKeys, SendNetwork,
-    SendRange, SendRecords, SendSignals, evaluate, range_shards, verify,
+    SendRange, SendRecords, SendSignals, evaluate,
 };
-use parking_lot::Mutex;
 
-use super::super::link::{Calls, For, NoAnswer};
-use super::super::{Engine, Hold};
+use super::super::Engine;
+use super::super::link::{Calls, For};
 use super::command::{GuardNotes, Unusable, degraded_keys};
 use super::commit::{JudgedRecords, Unreadable, commit_judged};
-use super::records::{CommandRecords, load, unreadable};
+use super::records::{CommandRecords, load};
 use super::turns::{Pairs, RECORDS};
 use crate::deadline::until;
+use money::SpendOutcome;
+pub(super) use ranges::Ranges;
 
 const ACCOUNT: usize = 0;
 const NETWORK: usize = 1;
@@ -44,37 +39,8 @@ const RANGES: [usize; 2] = [3, 4];
 /// write too, and a statistic: it must not fail a send.
 const RANGE_TRIES: usize = 3;
 
-/// Path of the request that stands for a send among the limits.
-const PATH: &str = "/v1/guard/otp/send";
-
-/// Most ranges whose counts are remembered.
-const RANGES_MAX: usize = 4096;
-
-/// Counts of ranges as this node last read them, with the minute of the store's clock in which it
-/// did. Minutes that are judged do not change any more.
-#[derive(Default)]
-pub(super) struct Ranges(Mutex<HashMap<Digest, (u64, Arc<RangeCounts>)>>);
-
-impl Ranges {
-    fn known(&self, range: Digest, minute: u64) -> Option<Arc<RangeCounts>> {
-        let ranges = self.0.lock();
-        let (read, counts) = ranges.get(&range)?;
-        (*read == minute).then(|| Arc::clone(counts))
-    }
-
-    fn remember(&self, range: Digest, minute: u64, counts: &Arc<RangeCounts>) {
-        let mut ranges = self.0.lock();
-        if ranges.len() >= RANGES_MAX {
-            ranges.retain(|_, (read, _)| *read == minute);
-        }
-        if ranges.len() < RANGES_MAX {
-            ranges.insert(range, (minute, Arc::clone(counts)));
-        }
-    }
-}
-
 /// A send with everything it needs on its way to a decision.
-struct Send<'e> {
+struct SendInProgress<'e> {
     calls: Calls<'e>,
     policy: &'e PolicySet,
     signals: SendSignals,
@@ -127,7 +93,7 @@ impl Engine {
         send: SendSignals,
     ) -> Result<(Decision, GuardNotes), Unusable> {
         let guard = &policy.settings.guard;
-        let mut send = Send {
+        let mut send = SendInProgress {
             calls: self.link.calls(For::Decision(Policy::Otp)),
             policy,
             keys: send.keys(),
@@ -176,7 +142,7 @@ impl Engine {
     /// Judges a send, and counts it if that is not only a look.
     async fn decide_send(
         &self,
-        send: &mut Send<'_>,
+        send: &mut SendInProgress<'_>,
         signals: &Signals,
     ) -> Result<(Decision, SendEvaluation), Unusable> {
         let decided = self.commit_send(send).await?;
@@ -190,62 +156,10 @@ impl Engine {
         self.commit_send(send).await
     }
 
-    /// Reserves what a send may cost (S-SPEND).
-    async fn reserve_money(
+    async fn commit_send(
         &self,
-        policy: &Arc<PolicySet>,
-        spend: &SpendPolicy,
-        facts: &GuardFacts,
-    ) -> Result<SpendOutcome, Unusable> {
-        let unavailable = || Unusable::Store(NoAnswer::NotAsked);
-        let asked = facts.destination.as_ref().and_then(|to| {
-            let price = facts.price.unwrap_or_else(|| spend.price_of(to).into());
-            let costs = Costs::new([(&*spend.unit, price)]).ok()?;
-            let class = Id::new("class", &spend.class_of(to)).ok()?;
-            // Of nobody: whoever asks is exempt from no budget.
-            Some(RequestFacts {
-                class: Some(class),
-                costs: Some(costs.into()),
-                request_id: facts.request_id.clone(),
-                correlation_id: facts.correlation_id.clone(),
-                surface: Surface::Guard,
-                ..RequestFacts::new(NO_ADDRESS, "POST", PATH)
-            })
-        });
-        let asked = asked.ok_or_else(unavailable)?;
-        let longest = policy.settings.reservations.max_hold_us;
-        let hold = Hold {
-            hold: Duration::from_micros(spend.settle_within.min(longest)),
-            ..Hold::default()
-        };
-        let reserving = Box::pin(self.reserve(&asked, hold)).await;
-        let reserved = reserving.map_err(|_| unavailable())?;
-        let decision = *reserved.answer.decision;
-        if decision.mode != Mode::Normal {
-            return Err(unavailable());
-        }
-        match reserved.held {
-            Some(held) => Ok(SpendOutcome::Held(ReservedMoney {
-                reservation: Some(held.token),
-                warnings: decision.warnings,
-                limits: decision.limits,
-            })),
-            None if decision.error.is_some_and(ErrorCode::is_exceeded)
-                || decision.error == Some(ErrorCode::CostExceedsLimit) =>
-            {
-                Ok(SpendOutcome::Denied(Candidate {
-                    rule: Rule::S_SPEND,
-                    key: KeyKind::Range,
-                    outcome: Outcome::HardBlock,
-                    level: Some(HARD_LEVEL),
-                    retry_after: decision.retry_after.unwrap_or(1).max(1),
-                }))
-            }
-            None => Err(unavailable()),
-        }
-    }
-
-    async fn commit_send(&self, send: &Send<'_>) -> Result<(Decision, SendEvaluation), Unusable> {
+        send: &SendInProgress<'_>,
+    ) -> Result<(Decision, SendEvaluation), Unusable> {
         let pairs = send.pairs();
         let counts = self.range_counts(send).await?;
         let turn = self.guard.turns.turn(&pairs);
@@ -260,25 +174,12 @@ impl Engine {
         Ok((decision, found))
     }
 
-    /// The counts of each range of a send, read from all shards once in a minute.
-    async fn range_counts(&self, send: &Send<'_>) -> Result<Vec<RangeCounts>, Unusable> {
-        let mut all = Vec::with_capacity(send.signals.ranges.len());
-        for range in &send.signals.ranges {
-            let minute = minute_of(self.now());
-            let known = match self.guard.ranges.known(range.digest.current, minute) {
-                Some(known) => known,
-                None => Arc::new(read_counts(send.calls, range.digest).await?),
-            };
-            self.guard
-                .ranges
-                .remember(range.digest.current, minute, &known);
-            all.push((*known).clone());
-        }
-        Ok(all)
-    }
-
     /// Whether the account's record of the OTP flow knows the device.
-    async fn knows_device(&self, send: &Send<'_>, signals: &Signals) -> Result<bool, Unusable> {
+    async fn knows_device(
+        &self,
+        send: &SendInProgress<'_>,
+        signals: &Signals,
+    ) -> Result<bool, Unusable> {
         let has_device = signals.fingerprint.is_some() || signals.session.is_some();
         let account = signals.keys(Flow::Otp).account.filter(|_| has_device);
         let Some(account) = account else {
@@ -290,76 +191,6 @@ impl Engine {
         let guard = &send.policy.settings.guard;
         Ok(signals.is_known_to(guard, &record, loaded.now))
     }
-
-    /// Counts a success for the sends of its destination: the one that it names, or the one that
-    /// its account was last sent a code to.
-    ///
-    /// The success itself is decided and recorded. That its send cannot be found or written changes
-    /// no answer to it, and is told by the breaker like any call.
-    pub(super) async fn verify_sends(
-        &self,
-        policy: &PolicySet,
-        facts: &GuardFacts,
-        sent_to: Option<Digest>,
-    ) {
-        if !policy.settings.guard.send.enabled {
-            return;
-        }
-        let named = facts.destination.as_ref();
-        let named = named.map(|destination| destination_digest(&self.keyring, destination));
-        let last = sent_to.map(|current| DigestPair {
-            current,
-            previous: None,
-        });
-        if let Some(destination) = named.or(last) {
-            let _ = self.verify_destination(policy, destination).await;
-        }
-    }
-
-    async fn verify_destination(
-        &self,
-        policy: &PolicySet,
-        destination: DigestPair,
-    ) -> Result<(), Unusable> {
-        let calls = self.link.calls(For::Decision(Policy::Otp));
-        let key = KeyPair::new(RecordKind::SendDestination, destination);
-        let found = load(calls, &one_of(DESTINATION, key)).await?;
-        let record = match found.record(DESTINATION, SendDestination::decode) {
-            Ok(record) => record,
-            Err(failed) => return Err(unreadable(calls, failed).await),
-        };
-        if !record.was_sent_to() {
-            return Ok(());
-        }
-        let mut pairs = one_of(DESTINATION, key);
-        for (slot, current) in RANGES.into_iter().zip(record.ranges()) {
-            let range = DigestPair {
-                current: *current,
-                previous: None,
-            };
-            pairs[slot] = Some(shard_key(range, shard_of(destination.current)));
-        }
-        let turn = self.guard.turns.turn(&pairs);
-        let Ok(mut turn) = until(calls.turn_ends(), pin!(turn)).await else {
-            return Err(Unusable::Record(Rule::F_CONFLICT));
-        };
-        let judge = |loaded: &CommandRecords, lost| verified(policy, loaded, lost);
-        commit_judged(calls, &pairs, &mut turn, judge).await?;
-        Ok(())
-    }
-}
-
-/// Answer of the budgets to a send.
-enum SpendOutcome {
-    Held(ReservedMoney),
-    Denied(Candidate),
-}
-
-/// Money that is reserved for a send.
-struct ReservedMoney {
-    reservation: Option<Box<str>>,
-    warnings: Option<Box<[ThresholdWarning]>>,
-    limits: Readings,
 }
 
 fn noted((decision, found): (Decision, SendEvaluation)) -> (Decision, GuardNotes) {
@@ -371,7 +202,7 @@ fn noted((decision, found): (Decision, SendEvaluation)) -> (Decision, GuardNotes
     (decision, notes)
 }
 
-impl Send<'_> {
+impl SendInProgress<'_> {
     fn pairs(&self) -> Pairs {
         let SendKeys {
             account,
@@ -452,29 +283,6 @@ fn range_writes(
         .collect()
 }
 
-fn verified(
-    policy: &PolicySet,
-    loaded: &CommandRecords,
-    lost: usize,
-) -> Result<JudgedRecords<()>, Unreadable> {
-    let send = &policy.settings.guard.send;
-    let before = decoded(loaded)?;
-    let mut after = before.clone();
-    let mut writes = Vec::new();
-    if verify(send, &mut after.destination, &mut after.ranges, loaded.now) {
-        let until = after.destination.expires_at(send.range.exempt_for);
-        writes.extend(loaded.writes(DESTINATION, after.destination.encode(), until));
-        if lost < RANGE_TRIES {
-            writes.extend(range_writes(policy, loaded, &before.ranges, &after.ranges));
-        }
-    }
-    Ok(JudgedRecords {
-        writes,
-        is_refused: false,
-        outcome: (),
-    })
-}
-
 fn decoded(loaded: &CommandRecords) -> Result<SendRecords, Unreadable> {
     let [first, second] = RANGES;
     Ok(SendRecords {
@@ -486,20 +294,6 @@ fn decoded(loaded: &CommandRecords) -> Result<SendRecords, Unreadable> {
             loaded.record(second, SendRange::decode)?,
         ],
     })
-}
-
-/// The counts of a range over all of its shards.
-async fn read_counts(calls: Calls<'_>, range: DigestPair) -> Result<RangeCounts, Unusable> {
-    let shards = range_shards(range).map(Some);
-    let loaded = load(calls, &shards).await?;
-    let mut counts = RangeCounts::default();
-    for slot in 0..shards.len() {
-        match loaded.record(slot, SendRange::decode) {
-            Ok(shard) => counts.add(shard.counts()),
-            Err(failed) => return Err(unreadable(calls, failed).await),
-        }
-    }
-    Ok(counts)
 }
 
 fn one_of(slot: usize, key: KeyPair) -> Pairs {
