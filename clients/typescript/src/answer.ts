@@ -30,6 +30,8 @@ export interface Answer {
   readonly delayMs: number | null;
   readonly challenge: string | null;
   readonly receipt: string | null;
+  /** The money that a send may cost, to be settled by the gateway's report. */
+  readonly reservation: string | null;
   readonly lockout: string | null;
   /** What a guard in shadow mode would have answered. */
   readonly shadow: Readonly<Record<string, unknown>> | null;
@@ -72,6 +74,7 @@ export function parse(value: unknown, requestId: string): Answer {
     delayMs: whole(value["delay_ms"]),
     challenge: text(value["challenge"]),
     receipt: text(value["receipt"]),
+    reservation: text(value["reservation"]),
     lockout: text(value["lockout"]),
     shadow: isObject(value["shadow"]) ? value["shadow"] : null,
     headers: headers(value["headers"]),
@@ -133,6 +136,7 @@ export function local(requestId: string, made: Local): Answer {
     delayMs: null,
     challenge: null,
     receipt: null,
+    reservation: null,
     lockout: null,
     shadow: null,
     headers: { ...made.headers, ...(wait === null ? {} : { "Retry-After": String(wait) }) },

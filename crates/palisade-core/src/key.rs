@@ -243,6 +243,10 @@ pub enum Domain {
     DeviceCookie = 11,
     /// Country of a login, bound to its account (P-GUARD).
     Country = 12,
+    /// Destination of a one-time code.
+    Destination = 13,
+    /// Range of destinations.
+    Range = 14,
     /// Fingerprint of a secret, which tells secrets apart without disclosing them.
     Secret = 20,
 }

@@ -40,6 +40,8 @@ class Answer:
     delay_ms: int | None = None
     challenge: str | None = None
     receipt: str | None = field(default=None, repr=False)
+    reservation: str | None = field(default=None, repr=False)
+    """The money that a send may cost, to be settled by the gateway's report."""
     lockout: str | None = None
     shadow: Mapping[str, Any] | None = None
     """What a guard in shadow mode would have answered."""
@@ -85,6 +87,7 @@ def parse(value: object, request_id: str) -> Answer:
         delay_ms=count(value.get("delay_ms")),
         challenge=text(value.get("challenge")),
         receipt=text(value.get("receipt")),
+        reservation=text(value.get("reservation")),
         lockout=text(value.get("lockout")),
         shadow=shadow if isinstance(shadow, dict) else None,
         headers=_headers(value.get("headers")),

@@ -141,7 +141,10 @@ impl PolicySet {
     /// A tier whose quota cannot be a limit. (Everything else is checked where it
     /// is read, with its place in the file.)
     pub fn new(revision: u64, parts: PolicyParts) -> Result<Self, crate::limit::SpecError> {
-        let mut limits: Vec<Limit> = parts.limits.into_iter().map(Limit::bind).collect();
+        let spend = parts.settings.guard.send.spend.as_ref();
+        let budgets = spend.map_or_else(Vec::new, |spend| spend.limits());
+        let limits = parts.limits.into_iter().chain(budgets);
+        let mut limits: Vec<Limit> = limits.map(Limit::bind).collect();
         limits.sort_by_key(|limit| limit.scope);
         let tiers = bind_tiers(parts.tiers)?;
         let api_limits = bind_api(&parts.settings.guard.api)?;

@@ -113,7 +113,7 @@ fn parse_any(line: &str, slash: EncodedSlash) -> Result<Event, CaseError> {
 
 /// Members of an answer that `expect` may name; `rules` stands for the rules of the answer's
 /// reasons.
-const MEMBERS: [&str; 27] = [
+const MEMBERS: [&str; 28] = [
     "attack",
     "body",
     "challenge",
@@ -135,6 +135,7 @@ const MEMBERS: [&str; 27] = [
     "recorded",
     "remaining",
     "request_id",
+    "reservation",
     "retry_after",
     "rule",
     "rules",
@@ -205,7 +206,7 @@ fn operation(
             let op = GuardOp::from_name(name).ok_or(CaseError::Field(
                 "op",
                 "is not known; write `request`, `job.enqueue`, `reserve`, `extend`, `settle`, \
-                 `release`, `rls`, `fault`, `api.hit`, or `login.` or `otp.` with `check`, `failure` or `success`",
+                 `release`, `rls`, `fault`, `api.hit`, `otp.send`, or `login.` or `otp.` with `check`, `failure` or `success`",
             ))?;
             let raw: RawGuard<'_> = wire::parse(text.as_bytes())?;
             let facts = raw.into_facts().map_err(WireError::from)?;
@@ -269,7 +270,7 @@ mod tests {
             ),
             (
                 r#"{"at":"2026-01-01T00:00:00Z","op":"canary"}"#,
-                "`op` is not known; write `request`, `job.enqueue`, `reserve`, `extend`, `settle`, `release`, `rls`, `fault`, `api.hit`, or `login.` or `otp.` with `check`, `failure` or `success`",
+                "`op` is not known; write `request`, `job.enqueue`, `reserve`, `extend`, `settle`, `release`, `rls`, `fault`, `api.hit`, `otp.send`, or `login.` or `otp.` with `check`, `failure` or `success`",
             ),
             (
                 r#"{"at":"2026-01-01T00:00:00Z","op":"login.check","ip":"canary"}"#,
@@ -297,7 +298,7 @@ mod tests {
                 r#"{"at":"2026-01-01T00:00:00Z","op":"api.hit","ip":"::1","expect":{"decsion":null}}"#,
                 "`expect` has a member that no answer has; it may have body, challenge, code, decision, \
                  delay_ms, error, expired, headers, late, level, limits, lockout, mode, not_asked, \
-                 over, reasons, recorded, remaining, request_id, retry_after, \
+                 over, reasons, recorded, remaining, request_id, reservation, retry_after, \
                  rule, rules, shadow, status, statuses",
             ),
         ];

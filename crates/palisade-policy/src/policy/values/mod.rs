@@ -1,11 +1,13 @@
 //! Types that only policies have.
 
+mod money;
 mod names;
 mod percent;
 mod rate;
 mod shares;
 mod url;
 
+pub(crate) use money::{Money, MoneyRate};
 pub use names::{AgentFragment, OneOrMany};
 pub(crate) use percent::Percent;
 pub(crate) use rate::MaybeZero;
