@@ -14,12 +14,14 @@ mod scenarios;
 #[path = "../tests/support/mod.rs"]
 mod support;
 
+pub mod adaptive;
 pub mod bodies;
 pub mod budget;
 pub mod decide;
 pub mod decision;
 pub mod facts;
 pub mod failure;
+pub mod geo;
 pub mod guard;
 pub mod headers;
 pub mod hex;

@@ -172,17 +172,20 @@ pub enum Registry {
     ApiKeys,
     /// OAuth clients that operators registered, by the hash of their id.
     Clients,
+    /// Attacks that nodes have declared, and classes for which operators have set the state.
+    Attacks,
 }
 
 impl Registry {
     /// All registries.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Allowlist,
         Self::Tiers,
         Self::Resets,
         Self::Overages,
         Self::ApiKeys,
         Self::Clients,
+        Self::Attacks,
     ];
 
     /// Short, stable name of the registry.
@@ -195,6 +198,7 @@ impl Registry {
             Self::Overages => "overages",
             Self::ApiKeys => "api_keys",
             Self::Clients => "clients",
+            Self::Attacks => "attacks",
         }
     }
 }
