@@ -52,11 +52,11 @@ const THREE: [(u16, u16); 33] = [
 /// The number of digits of the calling code that a number without its `+` starts with; `None` if
 /// no such code is assigned.
 pub(super) fn length(digits: &str) -> Option<usize> {
-    let starts = |code: &&str| digits.starts_with(*code);
-    if ONE.iter().any(|code| starts(&code)) {
+    let starts = |code: &&str| digits.starts_with(code);
+    if ONE.iter().any(starts) {
         return Some(1);
     }
-    if TWO.iter().any(|code| starts(&code)) {
+    if TWO.iter().any(starts) {
         return Some(2);
     }
     let code: u16 = digits.get(..3)?.parse().ok()?;
