@@ -10,6 +10,7 @@ use std::num::NonZeroU32;
 use serde::{Deserialize, Serialize};
 
 use crate::budget::Costs;
+use crate::geo::GeoFacts;
 
 pub use descriptors::{
     DESCRIPTORS_MAX, Descriptor, DescriptorEntry, DescriptorFacts, ENTRIES_MAX, Hits, OwnFigure,
@@ -263,6 +264,8 @@ pub struct RequestFacts {
     /// Whether the surface marked the request as a bot's (I-BOT), in addition to the user agent's
     /// patterns.
     pub bot: bool,
+    /// Country and network of the address.
+    pub geo: GeoFacts,
     /// Whether it comes from a device that is known from an earlier login: an attack does not
     /// tighten its limits (AD-ATTACK).
     pub known_device: bool,
@@ -302,6 +305,7 @@ impl RequestFacts {
             receipt: false,
             report: false,
             bot: false,
+            geo: GeoFacts::default(),
             known_device: false,
             request_id: None,
             correlation_id: None,
@@ -404,6 +408,8 @@ pub struct GuardFacts {
     pub username: Option<Id>,
     /// The device.
     pub device: DeviceFacts,
+    /// Country and network of the address.
+    pub geo: GeoFacts,
     /// A challenge was passed: a SOFT block yields, a captcha is cleared.
     pub challenge_passed: bool,
     /// Carried into answers, logs and audits (I-ID); makes a retry harmless (G-ONCE) unless
@@ -446,6 +452,7 @@ impl GuardFacts {
             account: None,
             username: None,
             device: DeviceFacts::default(),
+            geo: GeoFacts::default(),
             challenge_passed: false,
             request_id: None,
             attempt_id: None,

@@ -21,6 +21,7 @@ pub mod decide;
 pub mod decision;
 pub mod facts;
 pub mod failure;
+pub mod geo;
 pub mod guard;
 pub mod headers;
 pub mod hex;

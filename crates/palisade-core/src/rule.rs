@@ -118,6 +118,8 @@ rules! {
     G_WATCH = "G-WATCH";
     /// Guard: heavy-API rate exceeded.
     G_API = "G-API";
+    /// Guard: a login from a country that the account has never succeeded from.
+    P_GUARD = "P-GUARD";
     /// A limit of an Envoy domain denied.
     R_DOMAIN = "R-DOMAIN";
     /// A limit of an Envoy domain that admits nothing.

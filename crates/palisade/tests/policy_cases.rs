@@ -36,11 +36,12 @@ async fn mismatches(path: &Path, policy: Option<&Path>) -> usize {
 }
 
 /// Folders with a policy of their own (Envoy's calls, and budgets), with their number of files.
-const WITH_POLICIES: [(&str, usize); 5] = [
+const WITH_POLICIES: [(&str, usize); 6] = [
     ("rls", 10),
     ("rls/refunds", 1),
     ("budgets", 3),
     ("overdraft", 3),
+    ("places", 3),
     ("adaptive", 4),
 ];
 

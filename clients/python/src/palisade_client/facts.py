@@ -56,6 +56,9 @@ class RequestFacts:
     client: OAuthClient | None = None
     api_key: str | None = _hidden()
     cost: int | None = None
+    country: str | None = None
+    """The country code, where the application knows it; looked up by address otherwise."""
+    asn: int | None = None
     receipt: bool | None = None
     """Whether the answer carries a receipt, with which the charge can be given back."""
     request_id: str = field(default_factory=new_request_id)
@@ -127,6 +130,8 @@ class AttemptFacts:
     device: Device | None = None
     user_agent: str | None = _hidden()
     accept_language: str | None = _hidden()
+    country: str | None = None
+    asn: int | None = None
     challenge_passed: bool | None = None
     request_id: str = field(default_factory=new_request_id)
     correlation_id: str | None = None

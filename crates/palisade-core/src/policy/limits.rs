@@ -7,6 +7,7 @@ use super::descriptor::{DescriptorRule, Standing};
 use crate::adaptive::load::Priority;
 use crate::facts::ClientType;
 use crate::failure::fallback::Share;
+use crate::geo::GeoFilter;
 use crate::key::Digest;
 use crate::limit::BucketSpec;
 use crate::plan::{OnExceed, escape};
@@ -30,6 +31,10 @@ pub enum Dimension {
     Account,
     /// Route.
     Endpoint,
+    /// Country of the address.
+    Country,
+    /// Network of the address.
+    Asn,
     /// An Envoy descriptor entry with this key.
     Descriptor(Box<str>),
 }
@@ -242,6 +247,8 @@ pub struct LimitDef {
     pub client_type: Option<ClientType>,
     /// Only for requests marked as bots.
     pub bots_only: bool,
+    /// Only for addresses of these countries and networks.
+    pub geo: Option<Arc<GeoFilter>>,
     /// Part of the global throttle: taken first, answered with 503.
     pub throttle: bool,
     /// Definition of its buckets.
@@ -286,6 +293,7 @@ impl LimitDef {
             operations: Vec::new(),
             client_type: None,
             bots_only: false,
+            geo: None,
             throttle: false,
             spec,
             cost: NonZeroU32::MIN,
@@ -403,6 +411,13 @@ impl Limit {
     #[must_use]
     pub const fn is_of_requests(&self) -> bool {
         self.def.descriptor.is_none()
+    }
+
+    /// Whether the limit depends on the country or network of a request.
+    #[must_use]
+    pub fn asks_for_geo(&self) -> bool {
+        let by = &self.def.by;
+        self.def.geo.is_some() || by.contains(&Dimension::Country) || by.contains(&Dimension::Asn)
     }
 
     /// Whether the limit admits nothing at all (R-ZERO).

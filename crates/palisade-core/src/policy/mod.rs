@@ -14,13 +14,15 @@ mod tenant;
 mod tiers;
 
 use std::collections::{BTreeMap, HashMap};
+use std::net::IpAddr;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use crate::adaptive::AdaptiveSettings;
 use crate::adaptive::load::Priority;
 use crate::budget::Costs;
-use crate::facts::{ClientType, FieldError};
+use crate::facts::{ClientType, FieldError, GuardFacts, RequestFacts};
+use crate::geo::{DatabaseState, Geo, GeoFacts, GeoLookup};
 use crate::limit::BucketSpec;
 use crate::plan::OnExceed;
 use domains::Domains;
@@ -38,8 +40,8 @@ pub use limits::{
 pub use registered::{KeyRegistration, Origin, RegisteredCredentials};
 pub use reservations::ReservationSettings;
 pub use resolve::{
-    api_key_segment, hash_api_key, keep_guesses, load_class, quota_charge, resolve,
-    resolve_without_exemption, weight_in,
+    api_key_segment, asn_segment, country_segment, hash_api_key, keep_guesses, load_class,
+    quota_charge, resolve, resolve_without_exemption, weight_in,
 };
 pub use route::{PatternError, Route, RouteMatch, Routes};
 pub use tenant::{Override, TenantPolicy};
@@ -94,6 +96,10 @@ pub struct PolicySet {
     bot_patterns: Vec<String>,
     /// True if some limit is for bots only.
     asks_for_agents: bool,
+    /// Finds countries and networks by address.
+    geo: Option<Arc<dyn GeoLookup>>,
+    /// True if some limit or route asks for countries or networks.
+    asks_for_geo: bool,
     /// True if some limit has thresholds.
     has_thresholds: bool,
     /// Some limit is on what is in progress.
@@ -182,6 +188,8 @@ impl PolicySet {
             tiers: HashMap::new(),
             bot_patterns: Vec::new(),
             asks_for_agents: false,
+            geo: None,
+            asks_for_geo: false,
             has_thresholds: false,
             has_slots: false,
             has_queues: false,
@@ -193,6 +201,7 @@ impl PolicySet {
     fn index(&mut self) {
         self.domains = Domains::of(&self.limits);
         self.asks_for_agents = self.limits.iter().any(|limit| limit.def.bots_only);
+        self.asks_for_geo = self.routes.has_geo() || self.limits.iter().any(Limit::asks_for_geo);
         self.has_thresholds = self.limits.iter().any(|one| !one.def.warn_at.is_empty());
         self.has_queues = self.limits.iter().any(|limit| limit.def.queue.is_some());
         self.has_slots = self.limits.iter().any(|limit| limit.def.concurrency);
@@ -304,6 +313,55 @@ impl PolicySet {
         Self {
             registered,
             ..self.clone()
+        }
+    }
+
+    /// Returns this policy with a source of countries and networks.
+    #[must_use]
+    pub fn with_geo(self, geo: Option<Arc<dyn GeoLookup>>) -> Self {
+        Self { geo, ..self }
+    }
+
+    /// True if some limit or route asks for the country or network of requests.
+    #[must_use]
+    pub const fn asks_for_geo(&self) -> bool {
+        self.asks_for_geo
+    }
+
+    /// State of each database of countries and networks.
+    #[must_use]
+    pub fn geo_databases(&self) -> Vec<DatabaseState> {
+        let geo = self.geo.as_ref();
+        geo.map(|geo| geo.databases()).unwrap_or_default()
+    }
+
+    /// Country and network of a request.
+    #[must_use]
+    pub fn geo_of(&self, facts: &RequestFacts) -> Geo {
+        facts.geo.look_up(facts.address(), self.geo.as_deref())
+    }
+
+    /// Country and network of an address of which nothing else is known.
+    #[must_use]
+    pub fn geo_of_address(&self, ip: Option<IpAddr>) -> Geo {
+        GeoFacts::default().look_up(ip, self.geo.as_deref())
+    }
+
+    /// Country and network of a guard command.
+    #[must_use]
+    pub fn geo_of_command(&self, facts: &GuardFacts) -> Geo {
+        facts.geo.look_up(Some(facts.ip), self.geo.as_deref())
+    }
+
+    /// The routes that apply to a request, combined. Its country is looked up only if some route
+    /// asks for one.
+    #[must_use]
+    #[inline]
+    pub fn route_of(&self, facts: &RequestFacts) -> RouteMatch<'_> {
+        let (host, routes) = (facts.host.as_ref(), &self.routes);
+        match routes.has_geo() {
+            false => routes.find(&facts.method, host, &facts.path),
+            true => routes.find_at(&facts.method, host, &facts.path, self.geo_of(facts)),
         }
     }
 

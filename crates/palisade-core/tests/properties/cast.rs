@@ -261,6 +261,7 @@ pub(crate) fn event(cast: &Cast, random: &mut Random, round: u64, at: Micros) ->
             trusted: familiar && random.chance(30),
             challenge_passed: random.chance(4),
             sprayed_area: false,
+            country: None,
         },
     }
 }

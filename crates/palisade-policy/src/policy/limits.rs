@@ -11,6 +11,7 @@ use crate::document::decode::Decode;
 use crate::document::error::{Sink, nearest};
 use crate::document::schema::read_array;
 use crate::document::tree::{Node, Table, Value, member_origin};
+use crate::geo::Conditions;
 use crate::policy::descriptors;
 use crate::policy::resolve::KnownNames;
 use crate::policy::tables::{LimitTable, Overdraft};
@@ -33,7 +34,7 @@ const NAME_BYTES_MAX: usize = 64;
 const A_SECOND: Window = Window::Span(1_000_000);
 
 /// Reads all limits; those with an error are reported and left out.
-pub(crate) fn read(root: &Table, known: &KnownNames, sink: &mut Sink) -> Vec<LimitDef> {
+pub(crate) fn read(root: &Table, known: &KnownNames<'_>, sink: &mut Sink) -> Vec<LimitDef> {
     zeros(root, sink);
     let tables = read_array::<LimitTable>(root, sink);
     if let Some((_, extra)) = tables.get(LIMITS_MAX) {
@@ -73,7 +74,7 @@ fn zeros(root: &Table, sink: &mut Sink) {
 
 pub(super) struct Checker<'a> {
     pub(super) item: &'a Node,
-    known: &'a KnownNames,
+    known: &'a KnownNames<'a>,
     sink: &'a mut Sink,
 }
 
@@ -90,6 +91,13 @@ impl Checker<'_> {
         self.references(&table);
         self.auth_stays_bounded(&table);
         let by = self.dimensions(&table);
+        let at = ("limit", self.item);
+        let geo = conditions(&table).filter(at, self.known.geo, self.sink);
+        let limit = self.bucket(table, by)?;
+        Some(LimitDef { geo, ..limit })
+    }
+
+    fn bucket(&mut self, table: LimitTable, by: Option<Vec<Dimension>>) -> Option<LimitDef> {
         if table.concurrency.is_some() || table.hold.is_some() {
             return self.slots(table, by?);
         }
@@ -136,7 +144,7 @@ impl Checker<'_> {
             ("client_type", table.client_type.is_some()),
             ("bot", table.bot),
         ];
-        for (key, is_set) in set {
+        for (key, is_set) in set.into_iter().chain(conditions(table).keys()) {
             if is_set && table.throttle {
                 let problem = "never applies to the global throttle";
                 self.refuse(key, problem, "leave it out, or `throttle`");
@@ -362,6 +370,15 @@ impl Checker<'_> {
             SpecError::BurstTooLong => ("burst", "lower `burst` or raise `rate`"),
         };
         self.refuse(key, &format!("cannot be: {error}"), hint);
+    }
+}
+
+fn conditions(table: &LimitTable) -> Conditions<'_> {
+    Conditions {
+        country: table.country.as_deref(),
+        not_country: table.not_country.as_deref(),
+        asn: table.asn.as_deref(),
+        network_kind: table.network_kind,
     }
 }
 

@@ -51,7 +51,7 @@ pub use candidate::{
 };
 pub use figures::Figures;
 pub use guard::GuardNotes;
-pub use health::{DependencyReport, HealthReport, PolicyReport};
+pub use health::{DependencyReport, HealthReport, PlacesReport, PolicyReport};
 pub use limits::{
     DescriptorAnswer, DescriptorStatus, DescriptorVerdict, Figure, KEYED_MAX, Keyed, KeyedAnswer,
     RefundOutcome, RequestAnswer,

@@ -122,6 +122,7 @@ impl Engine {
                 signals.count_by_account(&self.keyring, facts);
             }
             let area = self.watched_area(&policy, op, facts, &mut signals);
+            let located = self.located(&policy, op, facts, &mut signals);
             let (mut decision, notes) = self.judge_command(&policy, op, &signals).await;
             // The lockout counts attempts only, so other commands get no note about it.
             let asked = signals.username.is_some() || op.attempt().is_none();
@@ -129,6 +130,9 @@ impl Engine {
             // A repetition of an earlier answer is no second failure (G-ONCE).
             if let Some((area, account)) = area.filter(|_| !notes.replayed) {
                 self.guard.areas.failed(area, account, self.now());
+            }
+            if let Some((account, country)) = located.filter(|_| decision.is_allowed()) {
+                self.guard.countries.succeeded(account, country);
             }
             (decision, notes)
         } else {

@@ -29,6 +29,10 @@ impl Engine {
         if !policy.enabled {
             return None;
         }
+        // Looked up here, so that the copy below does not look it up a second time.
+        if policy.asks_for_geo() {
+            let _ = policy.geo_of(facts);
+        }
         let is_behind_the_edge = facts.layers == Layers::Identity;
         let facts = RequestFacts {
             layers: Layers::Edge,

@@ -307,6 +307,10 @@ const MEANINGS: &[(Rule, &str)] = &[
         "new devices keep trying one account",
     ),
     (
+        Rule::P_GUARD,
+        "the account has never logged in from this country",
+    ),
+    (
         Rule::G_SPRAY_WIDE,
         "many accounts failed from this /24 or /48",
     ),

@@ -4,6 +4,7 @@
 pub mod catalogue;
 mod cells;
 mod descriptors;
+mod geo;
 mod histogram;
 mod instances;
 mod limits;
@@ -49,6 +50,7 @@ pub struct Metrics {
     keyring: Arc<Keyring>,
     cells: cells::Cells,
     descriptors: descriptors::Descriptors,
+    geo: geo::GeoCounts,
     instances: instances::Instances,
     limits: limits::Limits,
     only_successes: only_successes::OnlySuccesses,
@@ -155,6 +157,7 @@ impl Metrics {
             keyring,
             cells: cells::Cells::default(),
             descriptors: descriptors::Descriptors::default(),
+            geo: geo::GeoCounts::default(),
             instances: instances::Instances::default(),
             limits: limits::Limits::default(),
             only_successes: only_successes::OnlySuccesses::default(),
@@ -326,6 +329,11 @@ impl Observer for Metrics {
         self.cells.count(place, decision.outcome, decision.mode);
         if is_exceeded(decision) {
             self.cells.count_exceeded(place);
+        }
+        if let Subject::Request(facts) = seen.subject
+            && let Some(geo) = facts.geo.known()
+        {
+            self.geo.count(geo, !decision.is_allowed());
         }
         if decision.would_refuse() {
             self.cells.count_shadow(place);

@@ -304,6 +304,7 @@ fn facts(tried: &Tried<'_>, account: Id, device: Option<&DeviceId>) -> GuardFact
     let (headers, seen) = (&tried.parts.headers, tried.seen);
     let mut facts = GuardFacts::new(seen.ip);
     facts.user_agent.clone_from(&seen.user_agent);
+    facts.geo.clone_from(&seen.geo);
     facts.accept_language = text(headers, &ACCEPT_LANGUAGE);
     facts.platform = text(headers, &PLATFORM);
     facts.username = Some(account.clone());
