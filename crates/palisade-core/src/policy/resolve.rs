@@ -12,6 +12,7 @@ use sha2::{Digest as _, Sha256};
 use super::{ClassKind, Dimension, Limit, PolicySet, RouteMatch, Scope, TenantPolicy};
 use crate::facts::{ClientType, Layers, RequestFacts, RequestKind};
 use crate::key::{Digest, Keyring, Prefix, SEGMENTS_MAX, Segment, SegmentKind};
+use crate::limit::CountsFrom;
 use crate::plan::{BucketName, Charge, OnExceed, Plan, QuotaPlan, Refusal};
 use amount::{Amount, amount};
 
@@ -434,6 +435,7 @@ pub fn quota_charge<'p>(tier: &'p super::Tier, hash: &str) -> Option<Charge<'p>>
         previous: None,
         cost: 1,
         on_exceed: tier.limit.def.on_exceed,
+        from: CountsFrom::Now,
     })
 }
 
@@ -570,6 +572,7 @@ impl<'a> Identity<'a> {
                 .get()
                 .saturating_mul(cost.map_or(1, NonZeroU32::get)),
             on_exceed: limit.def.on_exceed,
+            from: CountsFrom::Now,
         })
     }
 

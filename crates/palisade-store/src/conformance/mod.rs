@@ -15,6 +15,7 @@ mod concurrency;
 mod differential;
 mod edges;
 mod give_back;
+mod holds;
 mod limits;
 mod overdraft;
 mod records;
@@ -140,6 +141,7 @@ pub async fn run_as<S: Store>(make: impl Make<S>, conversions: Conversions, comm
     buckets::run(&make).await;
     edges::run(&make).await;
     give_back::run(&make).await;
+    holds::run(&make).await;
     changes::run(&make, conversions).await;
     step_back::run(&make).await;
     records::run(&make).await;

@@ -5,6 +5,7 @@ use palisade_core::Digest;
 use palisade_core::decide::{JudgedCharges, decide};
 use palisade_core::decision::LimitReading;
 use palisade_core::facts::RequestFacts;
+use palisade_core::limit::CountsFrom;
 use palisade_core::plan::{Charge, OnExceed};
 use palisade_core::policy::{Limit, PolicySet};
 use palisade_core::receipt::{Line, Place, Receipt, ReceiptError};
@@ -216,6 +217,7 @@ impl Engine {
             previous: None,
             cost: 1,
             on_exceed: OnExceed::Deny,
+            from: CountsFrom::Now,
         }];
         let is_here = |line: &Line| line.place == Place::Process;
         let Counters { process, store, .. } = &self.counters;

@@ -7,7 +7,7 @@ use arrayvec::ArrayVec;
 use palisade_core::Id;
 use palisade_core::facts::RequestFacts;
 use palisade_core::key::{Keyring, Prefix, SEGMENTS_MAX, Segment, SegmentKind};
-use palisade_core::limit::BucketSpec;
+use palisade_core::limit::{BucketSpec, CountsFrom};
 use palisade_core::plan::{BucketName, Charge};
 use palisade_core::policy::{
     Dimension, Limit, PolicySet, TenantPolicy, api_key_segment, quota_charge,
@@ -152,6 +152,7 @@ impl Engine {
                 previous,
                 cost: 1,
                 on_exceed: limit.def.on_exceed,
+                from: CountsFrom::Now,
             })
             .collect()
     }
