@@ -52,6 +52,10 @@ rules! {
     L_COST = "L-COST";
     /// As many requests of one key are in progress as its layer allows.
     L_CONCURRENT = "L-CONCURRENT";
+    /// The caller would hold more of a shared bucket than its share.
+    B_SHARE = "B-SHARE";
+    /// As many reservations of a bucket are unsettled as it can give back at their end.
+    B_EXPIRE = "B-EXPIRE";
     /// A bucket of the organisation or token layer denied.
     T_ORG = "T-ORG";
     /// The token lacks the scope that its class needs.

@@ -3,6 +3,7 @@
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
+use super::companions::{self, Role};
 use super::descriptor::{DescriptorRule, Standing};
 use crate::facts::ClientType;
 use crate::key::Digest;
@@ -223,6 +224,16 @@ pub struct SlotQueue {
     pub wait_us: u64,
 }
 
+/// What becomes of a reservation that nobody has settled at its end (B-EXPIRE).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum OnExpiry {
+    /// It counts as used in full.
+    #[default]
+    Keep,
+    /// It is given back.
+    Release,
+}
+
 /// A limit as it is written, before it is bound to a policy.
 #[derive(Clone, Debug)]
 pub struct LimitDef {
@@ -265,6 +276,10 @@ pub struct LimitDef {
     pub queue: Option<SlotQueue>,
     /// Shares of the limit, in thousandths and ascending, at which operators are told (B-WARN).
     pub warn_at: Vec<u16>,
+    /// Share of a bucket, in thousandths, that one caller may hold reserved (B-SHARE).
+    pub max_share: Option<u16>,
+    /// What becomes of unsettled reservations at their end.
+    pub on_expiry: OnExpiry,
     /// Rule for an Envoy domain; a limit with one never applies to HTTP requests.
     pub descriptor: Option<DescriptorRule>,
 }
@@ -292,12 +307,14 @@ impl LimitDef {
             concurrency: false,
             queue: None,
             warn_at: Vec::new(),
+            max_share: None,
+            on_expiry: OnExpiry::Keep,
             descriptor: None,
         }
     }
 
     /// The class that bucket names contain: the only one that the limit applies to.
-    fn only_class(&self) -> Option<&str> {
+    pub(super) fn only_class(&self) -> Option<&str> {
         match self.classes.as_slice() {
             [class] => Some(class),
             _ => None,
@@ -306,7 +323,7 @@ impl LimitDef {
 
     /// The window as bucket names contain it, after the unit if it is one of the policy's own:
     /// usage in one unit never counts in another (B-UNIT).
-    fn window_label(&self) -> String {
+    pub(super) fn window_label(&self) -> String {
         let window = self.spec.window().label();
         match &self.unit {
             QuotaUnit::Requests | QuotaUnit::ContentBytes if self.concurrency => {
@@ -333,6 +350,10 @@ pub struct Limit {
     pub digest: Digest,
     /// `:class:…:name:…:w60s`, the end of its keys in shared stores.
     pub key_suffix: Box<str>,
+    /// What its buckets count.
+    pub role: Role,
+    /// The limits on what is held reserved of its buckets (B-SHARE, B-EXPIRE).
+    pub companions: Box<[Self]>,
 }
 
 impl Limit {
@@ -352,14 +373,24 @@ impl Limit {
             .only_class()
             .map_or_else(String::new, |class| format!(":class:{}", escape(class)));
         let window = def.window_label();
+        let companions = companions::of(&def, scope);
         Self {
             name: def.name.as_str().into(),
             scope,
             family: def.family,
             digest: name_digest(&def.name, &window),
             key_suffix: format!("{class}:name:{}:{window}", escape(&def.name)).into(),
+            role: Role::Usage,
+            companions,
             def,
         }
+    }
+
+    /// Whether what a reservation takes of the limit's buckets leaves them at the reservation's
+    /// end, even if nobody settles it.
+    #[must_use]
+    pub fn ends_with_reservations(&self) -> bool {
+        self.role != Role::Usage || self.def.on_expiry == OnExpiry::Release
     }
 
     /// Returns the key whose change makes the limit forget what was used of `before`, the limit of
@@ -429,7 +460,7 @@ impl Limit {
 }
 
 /// Digest of a limit's name and window. They are no secret: a fixed key suffices to spread them.
-fn name_digest(name: &str, window: &str) -> Digest {
+pub(super) fn name_digest(name: &str, window: &str) -> Digest {
     use siphasher::sip128::{Hasher128, SipHasher24};
     use std::hash::Hasher;
     let mut hasher = SipHasher24::new_with_key(b"palisade limit/1");

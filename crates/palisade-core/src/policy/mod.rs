@@ -1,6 +1,7 @@
 //! The policy: validated, immutable, with a revision. [`resolve`] turns facts into
 //! a plan.
 
+mod companions;
 mod debug;
 mod descriptor;
 mod domains;
@@ -24,14 +25,15 @@ use crate::plan::OnExceed;
 use domains::Domains;
 use tiers::bind_tiers;
 
+pub use companions::{Role, UNSETTLED_MAX};
 pub use descriptor::{DescriptorRule, EntryMatch, RlsSettings, Standing, ValueMatch};
 pub use domains::{
     DescriptorPlan, DescriptorTreatment, Instead, orgs_of, own_figures, resolve_descriptors,
 };
 pub use host::{HOST_BYTES_MAX, Host, HostPattern};
 pub use limits::{
-    Accuracy, Class, ClassKind, Dimension, Family, Limit, LimitDef, OnStoreFailure, QuotaUnit,
-    Scope, SlotQueue, WhenProlonged,
+    Accuracy, Class, ClassKind, Dimension, Family, Limit, LimitDef, OnExpiry, OnStoreFailure,
+    QuotaUnit, Scope, SlotQueue, WhenProlonged,
 };
 pub use registered::{KeyRegistration, Origin, RegisteredCredentials};
 pub use reservations::ReservationSettings;

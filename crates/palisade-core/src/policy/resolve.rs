@@ -1,6 +1,7 @@
 //! Resolves facts into a plan, in the order of L-ORDER.
 
 mod amount;
+mod held;
 
 use std::borrow::Cow;
 use std::cell::OnceCell;
@@ -9,7 +10,7 @@ use std::num::NonZeroU32;
 use arrayvec::ArrayVec;
 use sha2::{Digest as _, Sha256};
 
-use super::{ClassKind, Dimension, Limit, PolicySet, RouteMatch, Scope, TenantPolicy};
+use super::{ClassKind, Dimension, Limit, PolicySet, Role, RouteMatch, Scope, TenantPolicy};
 use crate::facts::{ClientType, Layers, RequestFacts, RequestKind};
 use crate::key::{Digest, Keyring, Prefix, SEGMENTS_MAX, Segment, SegmentKind};
 use crate::limit::CountsFrom;
@@ -283,11 +284,13 @@ fn charge_limit<'p>(
             charge.cost = cost;
             // Where a limit may be overdrawn, a cost of zero asks whether anything is left.
             let is_idle = cost == 0 && charge.on_exceed != OnExceed::Overdraft;
-            let list = match is_idle {
-                true => &mut plan.idle,
-                false => &mut plan.charges,
-            };
-            list.push(charge);
+            if is_idle {
+                return plan.idle.push(charge);
+            }
+            let beside = held::companions(identity, tenant, &charge);
+            plan.charges.push(charge);
+            plan.charges
+                .extend(beside.into_iter().filter(|_| facts.slots));
         }
         Amount::TooLarge => plan.refusal = Some(Refusal::TooDear),
     }
@@ -450,6 +453,8 @@ fn too_dear(plan: &Plan<'_>) -> Option<Refusal> {
     let is_too_dear = plan
         .charges
         .iter()
+        // More than a caller may hold is refused by its share, which says so.
+        .filter(|charge| charge.limit.role == Role::Usage)
         .any(|charge| charge.on_exceed == OnExceed::Deny && charge.cost > charge.spec.capacity());
     is_too_dear.then_some(Refusal::TooDear)
 }

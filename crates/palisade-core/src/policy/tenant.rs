@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::companions::share_spec;
 use super::limits::{Dimension, Limit};
 use crate::limit::BucketSpec;
 
@@ -22,6 +23,8 @@ pub struct Override {
     by: Arc<[Dimension]>,
     /// The spec in place of the limit's own.
     pub spec: BucketSpec,
+    /// The spec of what one caller may hold reserved, in place of the limit's own.
+    share: Option<BucketSpec>,
 }
 
 impl Override {
@@ -46,6 +49,7 @@ impl TenantPolicy {
         let overrides = figures.into_iter().map(|(limit, spec)| Override {
             limit: Arc::clone(&limit.name),
             by: Arc::clone(&limit.def.by),
+            share: share_spec(&limit.def, &spec),
             spec,
         });
         Self {
@@ -66,5 +70,11 @@ impl TenantPolicy {
     pub fn spec(&self, limit: &Limit) -> Option<&BucketSpec> {
         let found = self.overrides.iter().find(|own| own.fits(limit))?;
         Some(&found.spec)
+    }
+
+    /// Returns the tenant's spec of what one caller may hold reserved of the limit.
+    pub(super) fn share_spec(&self, limit: &Limit) -> Option<&BucketSpec> {
+        let found = self.overrides.iter().find(|own| own.fits(limit))?;
+        found.share.as_ref()
     }
 }

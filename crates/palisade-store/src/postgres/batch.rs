@@ -58,7 +58,10 @@ impl Ask {
                 spec: *charge.spec,
                 cost: charge.cost,
                 on_exceed: charge.on_exceed,
-                from: charge.from,
+                from: match op {
+                    Op::Consume => charge.from,
+                    Op::Peek | Op::Refund | Op::Reset => CountsFrom::Now,
+                },
             })
             .collect();
         Self { op, charges }
@@ -301,7 +304,12 @@ impl Answers {
 /// The slot of a bucket of hits or, below zero, the instant that a charge counts from: four times
 /// that (or how long ago it is), plus 2 for an instant, plus 1 on a wheel.
 fn slot(spec: &BucketSpec, from: CountsFrom) -> i64 {
-    let is_wheel = u64::from(spec.algorithm() == Algorithm::SlidingWheel);
+    let is_wheel = match spec.algorithm() {
+        Algorithm::SlidingLog => 0,
+        Algorithm::SlidingWheel => 1,
+        // These count every charge from now.
+        Algorithm::TokenBucket | Algorithm::FixedWindow => return signed(spec.slot_us()),
+    };
     let (value, is_instant) = match from {
         CountsFrom::Now => return signed(spec.slot_us()),
         CountsFrom::Ago(us) => (us, 0),
