@@ -95,6 +95,13 @@ impl<'p> Charge<'p> {
         Digest(self.id.0.wrapping_add(figures))
     }
 
+    /// The charge, counted from this instant.
+    #[must_use]
+    pub const fn counted(mut self, from: CountsFrom) -> Self {
+        self.from = from;
+        self
+    }
+
     /// Takes the cost from the bucket's state, whether it fits or not.
     pub fn take(&self, state: &mut State, now: Micros) {
         self.spec.take_from(state, now, (self.from, self.cost));

@@ -284,13 +284,16 @@ fn charge_limit<'p>(
             charge.cost = cost;
             // Where a limit may be overdrawn, a cost of zero asks whether anything is left.
             let is_idle = cost == 0 && charge.on_exceed != OnExceed::Overdraft;
-            if is_idle {
-                return plan.idle.push(charge);
-            }
-            let beside = held::companions(identity, tenant, &charge);
-            plan.charges.push(charge);
-            plan.charges
-                .extend(beside.into_iter().filter(|_| facts.slots));
+            let beside = match facts.slots {
+                true => held::companions(identity, tenant, &charge),
+                false => ArrayVec::new(),
+            };
+            let list = match is_idle {
+                true => &mut plan.idle,
+                false => &mut plan.charges,
+            };
+            list.push(charge);
+            list.extend(beside);
         }
         Amount::TooLarge => plan.refusal = Some(Refusal::TooDear),
     }

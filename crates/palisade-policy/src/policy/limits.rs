@@ -16,6 +16,7 @@ use crate::policy::resolve::KnownNames;
 use crate::policy::tables::{LimitTable, Overdraft};
 use crate::policy::values::{MaybeZero, Rate};
 
+mod held;
 mod slots;
 
 /// Most limits of a policy: each request evaluates those of its class.
@@ -89,6 +90,7 @@ impl Checker<'_> {
         self.placement(&table);
         self.references(&table);
         self.auth_stays_bounded(&table);
+        self.held(&table);
         let by = self.dimensions(&table);
         if table.concurrency.is_some() || table.hold.is_some() {
             return self.slots(table, by?);
@@ -109,6 +111,7 @@ impl Checker<'_> {
             let hint = "leave it out: decisions say what they cost in a unit of your own";
             self.refuse("cost", "only multiplies requests", hint);
         }
+        self.released(&table, &spec);
         if table.cost.get() > spec.capacity() && table.overdraft == Overdraft::Never {
             let hint = "lower `cost`, or raise `rate` or `burst`: no request could ever pass";
             self.refuse("cost", "is above the limit itself", hint);
@@ -370,6 +373,8 @@ fn define(table: LimitTable, by: Vec<Dimension>, spec: BucketSpec, standing: Sta
         family,
         unit: table.unit,
         warn_at: table.warn_at.map(|shares| shares.0).unwrap_or_default(),
+        max_share: table.max_share.map(|share| share.0),
+        on_expiry: table.on_expiry,
         ..LimitDef::new(&table.name, by, spec)
     }
 }

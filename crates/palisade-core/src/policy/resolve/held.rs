@@ -14,8 +14,10 @@ pub(super) fn companions<'p>(
     tenant: Option<&'p TenantPolicy>,
     own: &Charge<'p>,
 ) -> ArrayVec<Charge<'p>, 2> {
-    let limits = own.limit.companions.iter().filter(|_| own.cost > 0);
+    // What takes nothing yet may hold more later, but is not one of those that hold.
+    let limits = own.limit.companions.iter();
     limits
+        .filter(|limit| own.cost > 0 || limit.role == Role::Share)
         .filter_map(|limit| companion(identity, tenant, own, limit))
         .collect()
 }

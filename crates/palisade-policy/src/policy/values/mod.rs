@@ -8,5 +8,5 @@ mod url;
 pub use names::{AgentFragment, OneOrMany};
 pub(crate) use rate::MaybeZero;
 pub use rate::Rate;
-pub(crate) use shares::Shares;
+pub(crate) use shares::{Share, Shares};
 pub use url::{SourceUrl, Url, WebUrl};

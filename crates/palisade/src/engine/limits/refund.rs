@@ -167,8 +167,9 @@ fn shown(class: &str, charges: &[Charge<'_>], charged: &ChargeReadings) -> Vec<L
 
 /// The limit that a line names, if the policy still has it.
 pub(in crate::engine) fn limit_named(policy: &PolicySet, digest: Digest) -> Option<&Limit> {
-    let mut limits = policy.limits().iter().chain(policy.tier_limits());
-    limits.find(|limit| limit.digest == digest)
+    let limits = policy.limits().iter().chain(policy.tier_limits());
+    let mut all = limits.flat_map(|limit| std::iter::once(limit).chain(&limit.companions));
+    all.find(|limit| limit.digest == digest)
 }
 
 impl Engine {

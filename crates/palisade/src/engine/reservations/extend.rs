@@ -9,7 +9,7 @@ use palisade_core::decide::{JudgedCharges, decide, refuse};
 use palisade_core::decision::Decision;
 use palisade_core::limit::Reading;
 use palisade_core::plan::{Charge, OnExceed, Refusal};
-use palisade_core::policy::PolicySet;
+use palisade_core::policy::{PolicySet, Role};
 use palisade_core::receipt::{Line, Place};
 use palisade_core::time::Micros;
 use palisade_store::BucketReadings;
@@ -19,6 +19,7 @@ use super::super::Engine;
 use super::super::limits::limit_named;
 use super::super::link::NoAnswer;
 use super::anchor::Anchor;
+use super::renew::{ending_in, taken_at};
 use super::tally::Outcome;
 use super::{ExtendAnswer, Hold, ReservationError, Settlement, is_slot};
 
@@ -26,10 +27,10 @@ use super::{ExtendAnswer, Hold, ReservationError, Settlement, is_slot};
 const TRIES_MAX: usize = 3;
 
 /// Parameters of an extension.
-struct Extension<'a> {
+pub(super) struct Extension<'a> {
     costs: Option<&'a Costs>,
     /// Hold from now on in microseconds; `None` leaves the end as it is.
-    hold_us: Option<u64>,
+    pub(super) hold_us: Option<u64>,
 }
 
 /// Outcome of one try to extend.
@@ -121,7 +122,9 @@ impl Engine {
         let Some(anchor) = Anchor::new(held.id, held.life_us) else {
             return Ok(ExtendAttempt::Answer(ExtendAnswer::Expired));
         };
-        let plan = self.planned(policy, &held, asked, &anchor);
+        // How long it is held from now on, for what leaves its buckets at its end.
+        let left_us = later_end(&held, asked.hold_us, found.now).since(found.now);
+        let plan = self.planned(policy, &held, (asked, left_us), &anchor);
         // No wait would make such a cost fit.
         if plan.iter().any(PlannedCharge::is_too_dear) {
             let class: Arc<str> = (*held.class).into();
@@ -152,18 +155,27 @@ impl Engine {
             self.undo(policy, &held, &made.taken, ends).await;
             return Ok(ExtendAttempt::Answer(ExtendAnswer::Expired));
         }
-        let extended = made.extended(&held, asked, now);
+        let mut extended = made.extended(&held, asked, now);
+        let (renewed, outdated) = match self.renew(policy, &held, (asked, left_us), ends).await {
+            Ok(renewed) => renewed.exchange(&held, &mut extended),
+            Err(error) => {
+                self.undo(policy, &held, &made.taken, ends).await;
+                return Err(error);
+            }
+        };
+        let taken: Vec<Line> = made.taken.iter().cloned().chain(renewed).collect();
+        let freed: Vec<Line> = made.freed.iter().cloned().chain(outdated).collect();
         let fate = Fate::Held(Box::new(extended.clone()));
         if !self
             .seal_fate(&extended, (&fate, found.revision), ends)
             .await?
         {
-            self.undo(policy, &held, &made.taken, ends).await;
+            self.undo(policy, &held, &taken, ends).await;
             return Ok(ExtendAttempt::LostRace);
         }
         // Freed last: a crash before this leaves a slot taken twice until its window has passed,
         // and never one too few.
-        self.undo(policy, &held, &made.freed, ends).await;
+        self.undo(policy, &held, &freed, ends).await;
         self.register.remember(&extended, now);
         let answer = self.held(&extended, now).map(ExtendAnswer::Held);
         Ok(ExtendAttempt::Answer(
@@ -191,7 +203,7 @@ impl Engine {
         &self,
         policy: &'p PolicySet,
         held: &'p Reservation,
-        asked: &Extension<'_>,
+        (asked, left_us): (&Extension<'_>, u64),
         anchor: &'p Anchor,
     ) -> Vec<PlannedCharge<'p>> {
         let mut plan: Vec<PlannedCharge<'p>> = Vec::new();
@@ -201,9 +213,10 @@ impl Engine {
             };
             let what = match part.counts {
                 Counts::Slot if asked.hold_us.is_some() => What::Slot(position),
-                Counts::Unit(unit, _) if is_first_of_bucket(held, position) => {
-                    What::More(position, unit)
-                }
+                counts if is_first_of_bucket(held, position) => match counts.unit() {
+                    Some((unit, _)) => What::More(position, unit),
+                    None => continue,
+                },
                 _ => continue,
             };
             // Charged whether or not it fits, because a slot's old hit may still fill its bucket.
@@ -216,6 +229,7 @@ impl Engine {
                         .and_then(|costs| costs.of(&held.amounts[unit].unit));
                     let cost = more.map_or(0, |more| part.weighed(more));
                     (charge.cost, charge.on_exceed) = (cost, limit.def.on_exceed);
+                    charge.from = ending_in(part, left_us);
                 }
                 _ if limit.def.on_exceed == OnExceed::Report => charge.on_exceed = OnExceed::Report,
                 _ => {}
@@ -265,7 +279,9 @@ struct PlannedCharge<'p> {
 impl PlannedCharge<'_> {
     /// Whether the cost is more than its bucket can ever hold (L-COST).
     fn is_too_dear(&self) -> bool {
-        self.charge.on_exceed == OnExceed::Deny && self.charge.cost > self.charge.spec.capacity()
+        self.charge.limit.role == Role::Usage
+            && self.charge.on_exceed == OnExceed::Deny
+            && self.charge.cost > self.charge.spec.capacity()
     }
 }
 
@@ -312,7 +328,8 @@ impl ChargedExtension {
             if was_full && one.charge.on_exceed == OnExceed::Report {
                 continue;
             }
-            let new = |part: &Part| part.line.charged(one.charge.returnable(reading), *at);
+            let counted = one.charge.counted_at(*at);
+            let new = |part: &Part| part.line.charged(one.charge.returnable(reading), counted);
             match one.what {
                 What::Anchor => {}
                 What::Slot(position) => {
@@ -330,7 +347,7 @@ impl ChargedExtension {
                     // Charged at an instant of its own, so it is returned as a part of its own.
                     made.parts.push(Part {
                         line: new(part),
-                        ..part.clone()
+                        counts: taken_at(part.counts, *at),
                     });
                 }
             }

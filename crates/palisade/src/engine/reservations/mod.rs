@@ -32,6 +32,7 @@ mod fate;
 mod guard;
 mod queue;
 mod register;
+mod renew;
 mod reserve;
 mod retry;
 mod settle;

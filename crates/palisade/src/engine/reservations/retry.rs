@@ -16,6 +16,7 @@ use super::super::Engine;
 use super::super::link::NoAnswer;
 use super::SETTLED_FOR_US;
 use super::anchor::Anchor;
+use super::reserve::slots_hold;
 use super::settle::PendingSettle;
 use super::tally::{Outcome, Tally};
 
@@ -187,11 +188,12 @@ impl Engine {
             });
             own.and_then(|(_, reading)| anchor.charged_at(reading))
         };
+        let hold_us = slots_hold(&reservation.parts, reservation.hold_us);
         let made: Vec<Line> = reservation
             .parts
             .iter()
             .filter_map(|part| {
-                let at = at_of(&part.line)?;
+                let at = part.counted_at(at_of(&part.line)?, hold_us);
                 Some(part.line.charged(part.line.cost, at))
             })
             .collect();

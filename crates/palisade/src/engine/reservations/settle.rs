@@ -3,6 +3,7 @@
 use palisade_core::FieldError;
 use palisade_core::budget::{Corrections, Costs, Fate, Reservation, SettledUnit, SettlementRecord};
 use palisade_core::decision::LimitReading;
+use palisade_core::limit::CountsFrom;
 use palisade_core::plan::{Charge, OnExceed};
 use palisade_core::policy::PolicySet;
 use palisade_core::receipt::{Line, Place};
@@ -164,21 +165,26 @@ impl Engine {
     ) -> Result<Settlement, NoAnswer> {
         let policy = self.policy();
         let used: Vec<u64> = units.iter().map(|unit| unit.used).collect();
-        let Corrections { back, more } = held.corrections(&used);
+        let Corrections { back, used, more } = held.corrections(&used);
         self.register.forget(held.id);
         self.retries.tally.count(Outcome::Settled);
         for unit in &units {
             self.retries.tally.add_overdraft(&unit.unit, unit.over());
         }
         let mut settlement = done(units);
-        // The surplus comes first, so that a crash in between leaves too much counted and not too
-        // little.
-        match self.charge_surplus(&policy, held, &more, ends).await {
-            Ok(limits) => settlement.limits.extend(limits),
-            Err(_) => self.retries.note_dropped(),
+        // What is charged comes first, so that a crash in between leaves too much counted and not
+        // too little. In two steps, because charges of one bucket in one step count from one instant.
+        for (lines, from) in [(&used, Surplus::SinceReserved), (&more, Surplus::FromNow)] {
+            match self
+                .charge_surplus(&policy, held, (lines, from), ends)
+                .await
+            {
+                Ok(limits) => show_latest(&mut settlement.limits, limits),
+                Err(_) => self.retries.note_dropped(),
+            }
         }
         match self.return_lines(&policy, held, &back, ends).await {
-            Ok(limits) => settlement.limits.extend(limits),
+            Ok(limits) => show_latest(&mut settlement.limits, limits),
             Err(_) => self.retries.note_dropped(),
         }
         self.queues.note_freed(held);
@@ -215,16 +221,20 @@ impl Engine {
         Ok(readings_of(&held.class, &charges, &charged))
     }
 
-    /// Charges use beyond the reservation, whether or not it fits (B-BOUND).
+    /// Charges use beyond the reservation (B-BOUND), or in place of what it holds (B-EXPIRE), whether
+    /// or not it fits.
     async fn charge_surplus(
         &self,
         policy: &PolicySet,
         held: &Reservation,
-        more: &[Line],
+        (lines, from): (&[Line], Surplus),
         ends: Instant,
     ) -> Result<Vec<LimitReading>, NoAnswer> {
-        let placed = self.placed(policy, held, more);
-        let charges: Vec<Charge<'_>> = placed.iter().map(|(_, one, _)| one.clone()).collect();
+        let placed = self.placed(policy, held, lines);
+        let charges = placed.iter();
+        let charges: Vec<Charge<'_>> = charges
+            .map(|(_, one, line)| one.clone().counted(from.of(line)))
+            .collect();
         if charges.is_empty() {
             return Ok(Vec::new());
         }
@@ -257,6 +267,29 @@ impl Engine {
             })
             .collect()
     }
+}
+
+/// Instant from which a surplus counts.
+#[derive(Clone, Copy)]
+enum Surplus {
+    FromNow,
+    /// The instant of its line.
+    SinceReserved,
+}
+
+impl Surplus {
+    const fn of(self, line: &Line) -> CountsFrom {
+        match self {
+            Self::FromNow => CountsFrom::Now,
+            Self::SinceReserved => CountsFrom::Instant(line.at),
+        }
+    }
+}
+
+/// Adds readings to those of earlier steps; of a bucket that both read the latest one stays.
+fn show_latest(shown: &mut Vec<LimitReading>, latest: Vec<LimitReading>) {
+    shown.retain(|one| latest.iter().all(|new| new.partition != one.partition));
+    shown.extend(latest);
 }
 
 fn back_instants<'p>(
