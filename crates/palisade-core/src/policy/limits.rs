@@ -386,6 +386,15 @@ impl Limit {
         }
     }
 
+    /// The window in microseconds, if the limit counts what requests take of a unit of the policy's
+    /// own: a reservation must not be held for longer, or it would outlive its charge (B-BOUND).
+    #[must_use]
+    pub fn unit_window_us(&self) -> Option<u64> {
+        let is_bound =
+            self.role == Role::Usage && self.is_of_requests() && self.def.unit.is_named();
+        is_bound.then(|| self.def.spec.window_us())
+    }
+
     /// Whether what a reservation takes of the limit's buckets leaves them at the reservation's
     /// end, even if nobody settles it.
     #[must_use]

@@ -98,6 +98,7 @@ pub struct PolicySet {
     has_slots: bool,
     /// True if some limit has a queue for its slots.
     has_queues: bool,
+    shortest_unit_window_us: u64,
     api_limits: Option<[Limit; 3]>,
 }
 
@@ -181,6 +182,7 @@ impl PolicySet {
             has_thresholds: false,
             has_slots: false,
             has_queues: false,
+            shortest_unit_window_us: u64::MAX,
             api_limits: None,
         }
     }
@@ -190,6 +192,8 @@ impl PolicySet {
         self.asks_for_agents = self.limits.iter().any(|limit| limit.def.bots_only);
         self.has_thresholds = self.limits.iter().any(|one| !one.def.warn_at.is_empty());
         self.has_queues = self.limits.iter().any(|limit| limit.def.queue.is_some());
+        let windows = self.limits.iter().filter_map(Limit::unit_window_us);
+        self.shortest_unit_window_us = windows.min().unwrap_or(u64::MAX);
         self.has_slots = self.limits.iter().any(|limit| limit.def.concurrency);
         for (index, limit) in self.limits.iter().enumerate() {
             if !limit.is_of_requests() {
@@ -357,6 +361,13 @@ impl PolicySet {
     #[must_use]
     pub const fn has_queues(&self) -> bool {
         self.has_queues
+    }
+
+    /// The shortest window, in microseconds, of the limits that count a unit of the policy's own: no
+    /// reservation needs to be looked at that is held for less (B-BOUND).
+    #[must_use]
+    pub const fn shortest_unit_window_us(&self) -> u64 {
+        self.shortest_unit_window_us
     }
 
     /// True if the user agent matches a bot pattern (I-BOT).

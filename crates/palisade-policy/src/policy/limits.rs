@@ -49,6 +49,7 @@ pub(crate) fn read(root: &Table, known: &KnownNames, sink: &mut Sink) -> Vec<Lim
         limits.extend(checker.limit(table).map(|limit| (limit, item)));
     }
     descriptors::check(&limits, sink);
+    held::outlived_windows(&limits, sink);
     limits.into_iter().map(|(limit, _)| limit).collect()
 }
 

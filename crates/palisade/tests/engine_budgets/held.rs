@@ -1,6 +1,7 @@
 //! What reservations hold: a caller's share, and what goes back at the end.
 
 use palisade::core::decision::Decision;
+use palisade::engine::ReservationError;
 
 use super::*;
 
@@ -212,4 +213,38 @@ async fn b_expire_a_bucket_gives_back_as_many_reservations_as_it_keeps_and_refus
     assert_eq!(nodes.left(0, TOKENS, "tokens").await, 10_000 - 1_024);
     nodes.sleep(20 * SECOND);
     held_as(&nodes, 0, "ann", (10_000, 20)).await;
+}
+
+#[tokio::test]
+async fn b_bound_a_hold_that_outlives_its_charge_is_refused_by_name() {
+    let nodes = Nodes::new(1, POLICY);
+    let hold = Hold {
+        hold: Duration::from_secs(61),
+        shorten: false,
+        ..Hold::default()
+    };
+    let tokens = asking(&[("requests", 1), ("tokens", 5)]);
+    let refused = nodes.engines[0].reserve(&tokens, hold).await.unwrap_err();
+    assert_eq!(refused.field, "hold");
+    assert_eq!(
+        nodes.left(0, TOKENS, "tokens").await,
+        10_000,
+        "nothing charged"
+    );
+    // A request counts once, however long it takes.
+    let requests = asking(&[("requests", 1)]);
+    let held = nodes.engines[0].reserve(&requests, hold).await.unwrap();
+    assert_eq!(held.held.unwrap().expires_in_us, 61 * SECOND);
+    let shorter = Hold {
+        shorten: true,
+        ..hold
+    };
+    let held = nodes.engines[0].reserve(&tokens, shorter).await.unwrap();
+    let held = held.held.unwrap();
+    assert_eq!(held.expires_in_us, MINUTE);
+    let longer = nodes.engines[0].extend(&held.token, None, Some(Duration::from_secs(61)));
+    let Err(ReservationError::Field(refused)) = longer.await else {
+        panic!("extended");
+    };
+    assert_eq!(refused.field, "hold");
 }

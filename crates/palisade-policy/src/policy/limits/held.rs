@@ -1,10 +1,37 @@
 //! `max_share` and `on_expiry`: what reservations may hold (B-SHARE, B-EXPIRE).
 
 use palisade_core::limit::{Algorithm, BucketSpec};
-use palisade_core::policy::{Accuracy, OnExpiry};
+use palisade_core::policy::{Accuracy, LimitDef, OnExpiry};
 
 use super::Checker;
+use crate::document::error::Sink;
+use crate::document::tree::{Node, member_origin};
 use crate::policy::tables::LimitTable;
+
+/// Refuses holds that outlive a charge: a place may be held for longer than a limit in a unit of the
+/// policy's own counts what was reserved with it (B-BOUND).
+pub(super) fn outlived_windows(limits: &[(LimitDef, &Node)], sink: &mut Sink) {
+    for (slots, item) in limits.iter().filter(|(limit, _)| limit.concurrency) {
+        let hold_us = slots.spec.window_us();
+        let outlived = limits.iter().find(|(limit, _)| {
+            let counts_unit = limit.unit.is_named() && limit.descriptor.is_none();
+            counts_unit && meet(limit, slots) && limit.spec.window_us() < hold_us
+        });
+        if let Some((limit, _)) = outlived {
+            let message = format!("`limit.hold` is longer than the window of `{}`", limit.name);
+            let hint = "lower it: holders extend their places while they work";
+            sink.report_with(&member_origin(item, "hold"), message, hint);
+        }
+    }
+}
+
+/// Whether one request can meet both limits.
+fn meet(one: &LimitDef, other: &LimitDef) -> bool {
+    let overlap = |a: &[String], b: &[String]| {
+        a.is_empty() || b.is_empty() || a.iter().any(|name| b.contains(name))
+    };
+    overlap(&one.classes, &other.classes) && overlap(&one.operations, &other.operations)
+}
 
 impl Checker<'_> {
     /// Refuses both keys where no reservation holds anything, and where it is not known exactly.

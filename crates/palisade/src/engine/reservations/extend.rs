@@ -20,6 +20,7 @@ use super::super::limits::limit_named;
 use super::super::link::NoAnswer;
 use super::anchor::Anchor;
 use super::renew::{ending_in, taken_at};
+use super::reserve::hold_outlives_its_charge;
 use super::tally::Outcome;
 use super::{ExtendAnswer, Hold, ReservationError, Settlement, is_slot};
 
@@ -74,6 +75,9 @@ impl Engine {
             ..Hold::default()
         });
         let hold_us = hold.map(|hold| self.hold_us(&policy, hold)).transpose()?;
+        if hold_us.is_some_and(|hold_us| outlives_a_charge(&policy, reservation, hold_us)) {
+            return Err(hold_outlives_its_charge().into());
+        }
         let asked = Extension {
             costs,
             hold_us: hold_us.or(costs.is_none().then_some(reservation.hold_us)),
@@ -365,6 +369,17 @@ impl ChargedExtension {
         extended.ends = later_end(held, asked.hold_us, now);
         extended
     }
+}
+
+/// Whether a hold is longer than the window of a limit that counts a unit of the policy's own.
+fn outlives_a_charge(policy: &PolicySet, held: &Reservation, hold_us: u64) -> bool {
+    let limits = held.parts.iter();
+    let mut limits = limits.filter_map(|part| limit_named(policy, part.line.limit));
+    limits.any(|limit| {
+        limit
+            .unit_window_us()
+            .is_some_and(|window| window < hold_us)
+    })
 }
 
 /// The end of a reservation that is held for `hold_us` from now: not before its current end and not

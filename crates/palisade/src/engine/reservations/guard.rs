@@ -75,6 +75,7 @@ impl Engine {
             // As long as possible: the limits' own holds make it as short as need be.
             hold: Duration::from_micros(life_us.min(HOLD_US_MAX)),
             at_most: false,
+            shorten: true,
             // A client may send one id for all its requests.
             once: false,
         };

@@ -70,6 +70,9 @@ pub struct Hold {
     pub hold: Duration,
     /// Whether to reserve what is left if the whole cost does not fit.
     pub at_most: bool,
+    /// Whether a hold that is longer than the window of a limit in a unit of the policy's own is
+    /// shortened to it. Otherwise it is refused (B-BOUND).
+    pub shorten: bool,
     /// Whether a repeated request (equal `request_id`, facts and costs) gets the same reservation
     /// again (B-ID).
     pub once: bool,
@@ -80,6 +83,7 @@ impl Default for Hold {
         Self {
             hold: HOLD_DEFAULT,
             at_most: false,
+            shorten: true,
             once: true,
         }
     }

@@ -91,6 +91,7 @@ impl Engine {
     ) -> Result<(RequestAnswer, Option<Reservation>), FieldError> {
         let hold_us = self.hold_us(&policy, hold)?;
         let mut facts = asking(facts, &policy)?;
+        let hold_us = self.within_windows(&policy, &facts, (hold, hold_us))?;
         let began = self.begin_timing();
         let terms = Terms { hold, hold_us };
         let waiting = self.attempt_in_line(&policy, &mut facts, terms);
@@ -126,6 +127,29 @@ impl Engine {
             return Err(FieldError::new("hold", problem));
         }
         Ok(hold_us)
+    }
+
+    /// The hold, if no limit in a unit of the policy's own that applies forgets a charge before
+    /// its end (B-BOUND). Of a limit in requests that does not matter: a request counts once.
+    fn within_windows(
+        &self,
+        policy: &PolicySet,
+        facts: &RequestFacts,
+        (hold, hold_us): (Hold, u64),
+    ) -> Result<u64, FieldError> {
+        if hold_us <= policy.shortest_unit_window_us() {
+            return Ok(hold_us);
+        }
+        let tenant = self.tenant(facts);
+        let plan = self.plan(policy, tenant.as_deref(), facts);
+        let charges = plan.charges.iter().chain(&plan.idle);
+        let windows = charges.filter_map(|charge| charge.limit.unit_window_us());
+        match windows.min() {
+            Some(shortest) if shortest < hold_us && !hold.shorten => {
+                Err(hold_outlives_its_charge())
+            }
+            shortest => Ok(shortest.map_or(hold_us, |shortest| shortest.min(hold_us))),
+        }
     }
 
     /// Tries to reserve; where the terms say so, what is left instead of everything.
@@ -424,6 +448,12 @@ impl Engine {
         facts.costs = Some(if is_lower { lower } else { asked });
         is_lower
     }
+}
+
+/// The refusal of a hold after whose window nothing of the reservation would count.
+pub(super) const fn hold_outlives_its_charge() -> FieldError {
+    let problem = "is longer than the window of a limit: extend the reservation while work goes on";
+    FieldError::new("hold", problem)
 }
 
 /// The facts of a reservation: costs by unit, a slot, and a receipt for what is charged.
