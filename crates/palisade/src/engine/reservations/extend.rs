@@ -59,7 +59,20 @@ impl Engine {
         self.extend_reservation(&reservation, costs, hold).await
     }
 
-    pub(super) async fn extend_reservation(
+    pub(in crate::engine) async fn extend_reservation(
+        &self,
+        reservation: &Reservation,
+        costs: Option<&Costs>,
+        hold: Option<Duration>,
+    ) -> Result<ExtendAnswer, ReservationError> {
+        let answer = self.extend_live(reservation, costs, hold).await?;
+        if let (ExtendAnswer::Held(_), Some(beside)) = (&answer, self.beside()) {
+            beside.extend(reservation.id, costs, hold).await;
+        }
+        Ok(answer)
+    }
+
+    async fn extend_live(
         &self,
         reservation: &Reservation,
         costs: Option<&Costs>,

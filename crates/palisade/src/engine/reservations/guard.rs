@@ -80,7 +80,9 @@ impl Engine {
             once: false,
         };
         let (mut answer, reservation) = self.reserve_under(policy, &facts, hold).await?;
-        answer.candidate = self.beside_request(&facts, &answer.decision).await;
+        let live = reservation.as_ref().map(|reservation| reservation.id);
+        let beside = self.beside_reserve(&facts, (hold, live), &answer.decision);
+        answer.candidate = beside.await;
         let counted = reservation.filter(|reservation| !reservation.parts.is_empty());
         let guard = counted.map(|reservation| ReservationGuard::new(&self, reservation, ends));
         Ok((answer, guard))

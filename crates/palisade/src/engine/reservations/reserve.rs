@@ -76,7 +76,10 @@ impl Engine {
         facts: &RequestFacts,
         hold: Hold,
     ) -> Result<ReserveAnswer, FieldError> {
-        let (answer, reservation) = self.reserve_under(self.policy(), facts, hold).await?;
+        let (mut answer, reservation) = self.reserve_under(self.policy(), facts, hold).await?;
+        let live = reservation.as_ref().map(|reservation| reservation.id);
+        let beside = self.beside_reserve(facts, (hold, live), &answer.decision);
+        answer.candidate = beside.await;
         let now = answer.decision.at;
         let held = reservation.and_then(|reservation| self.held(&reservation, now));
         Ok(ReserveAnswer { answer, held })
@@ -114,6 +117,27 @@ impl Engine {
         let began = began.filter(|_| waited.is_none());
         self.note(began, &facts, &answer, attempt.bypassed.as_deref());
         Ok((answer, attempt.reservation))
+    }
+
+    /// The decision on a reservation that this engine, a candidate's, makes beside another one. It
+    /// waits in no line. `None` for costs in a unit that the policy does not count.
+    pub(in crate::engine) async fn reserve_beside(
+        &self,
+        facts: &RequestFacts,
+        hold: Hold,
+    ) -> Option<(Box<Decision>, Option<Reservation>)> {
+        let policy = self.policy();
+        let hold_us = u64::try_from(hold.hold.as_micros()).unwrap_or(u64::MAX);
+        let hold_us = hold_us.min(policy.settings.reservations.max_hold_us);
+        let hold = Hold {
+            shorten: true,
+            ..hold
+        };
+        let mut facts = asking(facts, &policy).ok()?;
+        let hold_us = self.within_windows(&policy, &facts, (hold, hold_us)).ok()?;
+        let terms = Terms { hold, hold_us };
+        let attempt = self.attempt_lowered(&policy, &mut facts, terms).await;
+        Some((attempt.decision, attempt.reservation))
     }
 
     /// The hold in microseconds, if it is within its bounds.

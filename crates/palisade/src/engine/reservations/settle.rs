@@ -83,6 +83,9 @@ impl Engine {
         reservation: Reservation,
         used: Option<Costs>,
     ) -> Settlement {
+        if let Some(beside) = self.beside() {
+            beside.settle(reservation.id, used.as_ref()).await;
+        }
         let settling = PendingSettle {
             reservation,
             used,
