@@ -39,7 +39,7 @@ async fn mismatches(path: &Path, policy: Option<&Path>) -> usize {
 const WITH_POLICIES: [(&str, usize); 4] = [
     ("rls", 10),
     ("rls/refunds", 1),
-    ("budgets", 3),
+    ("budgets", 5),
     ("overdraft", 3),
 ];
 
