@@ -263,6 +263,9 @@ pub struct RequestFacts {
     /// Whether the surface marked the request as a bot's (I-BOT), in addition to the user agent's
     /// patterns.
     pub bot: bool,
+    /// Whether it comes from a device that is known from an earlier login: an attack does not
+    /// tighten its limits (AD-ATTACK).
+    pub known_device: bool,
     /// Echoed in the answer and in logs.
     pub request_id: Option<Id>,
     /// Carried into logs and audits.
@@ -299,6 +302,7 @@ impl RequestFacts {
             receipt: false,
             report: false,
             bot: false,
+            known_device: false,
             request_id: None,
             correlation_id: None,
             surface: Surface::Library,

@@ -14,6 +14,7 @@ mod scenarios;
 #[path = "../tests/support/mod.rs"]
 mod support;
 
+pub mod adaptive;
 pub mod bodies;
 pub mod budget;
 pub mod decide;

@@ -7,7 +7,7 @@ use serde::{Serialize, Serializer};
 #[cfg_attr(
     feature = "openapi",
     derive(utoipa::ToSchema),
-    schema(value_type = String, pattern = "^[A-Z]-[A-Z-]+$", example = "G-THRESHOLD")
+    schema(value_type = String, pattern = "^[A-Z]+-[A-Z-]+$", example = "G-THRESHOLD")
 )]
 pub struct Rule(&'static str);
 
@@ -16,6 +16,12 @@ impl Rule {
     #[must_use]
     pub const fn id(self) -> &'static str {
         self.0
+    }
+
+    /// True if the rule sheds load, whoever the request comes from.
+    #[must_use]
+    pub fn sheds_load(self) -> bool {
+        self == Self::L_GLOBAL || self == Self::AD_LOAD
     }
 }
 
@@ -56,6 +62,8 @@ rules! {
     B_SHARE = "B-SHARE";
     /// As many reservations of a bucket are unsettled as it can give back at their end.
     B_EXPIRE = "B-EXPIRE";
+    /// As many requests are in progress as the measured latency allows.
+    AD_LOAD = "AD-LOAD";
     /// A bucket of the organisation or token layer denied.
     T_ORG = "T-ORG";
     /// The token lacks the scope that its class needs.

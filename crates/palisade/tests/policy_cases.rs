@@ -1,5 +1,5 @@
-//! Runs every policy case of `conformance/` under the default policy, and those of Envoy's calls
-//! and of budgets under their own.
+//! Runs every policy case of `conformance/` under the default policy, and those of Envoy's calls,
+//! of budgets and of attacks under their own.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -36,11 +36,12 @@ async fn mismatches(path: &Path, policy: Option<&Path>) -> usize {
 }
 
 /// Folders with a policy of their own (Envoy's calls, and budgets), with their number of files.
-const WITH_POLICIES: [(&str, usize); 4] = [
+const WITH_POLICIES: [(&str, usize); 5] = [
     ("rls", 10),
     ("rls/refunds", 1),
     ("budgets", 5),
     ("overdraft", 3),
+    ("adaptive", 4),
 ];
 
 /// Runs the cases of a folder. Returns the number of files, and how many answers differ.

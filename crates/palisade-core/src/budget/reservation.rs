@@ -173,22 +173,15 @@ impl Reservation {
                 .filter(|one| one.shares(&self.parts[first]))
         };
         let charged: u64 = own().map(|one| u64::from(one.line.cost)).sum();
-        let mut left = charged.saturating_sub(target);
         let parts: Vec<&Part> = own().collect();
+        if matches!(self.parts[first].counts, Counts::Held { .. }) {
+            return exchange(&parts, target, corrections);
+        }
+        let mut left = charged.saturating_sub(target);
         for part in parts.iter().rev() {
             let cost = u32::try_from(left).unwrap_or(u32::MAX).min(part.line.cost);
             left -= u64::from(cost);
-            if let Counts::Held { taken, .. } = part.counts {
-                // What is held ends with the reservation, what is used with its window: it goes
-                // back whole, or is gone at the end, and what was used is charged in its place.
-                corrections
-                    .back
-                    .extend(with_cost(&part.line, part.line.cost));
-                let used = part.line.charged(part.line.cost - cost, taken);
-                corrections.used.extend(with_cost(&used, used.cost));
-            } else {
-                corrections.back.extend(with_cost(&part.line, cost));
-            }
+            corrections.back.extend(with_cost(&part.line, cost));
         }
         let surplus = u32::try_from(target.saturating_sub(charged)).unwrap_or(u32::MAX);
         if let Some(last) = parts.last() {
@@ -314,6 +307,28 @@ impl Reservation {
             parts,
         })
     }
+}
+
+/// Corrects a bucket whose charges end with the reservation. They go back whole, or are gone at the
+/// end, and `target`, which ends with its window, is charged in their place: in one charge, from the
+/// latest of their instants that it reaches, or from now if it is more than they were.
+fn exchange(parts: &[&Part], target: u64, corrections: &mut Corrections) {
+    let (mut left, mut since) = (target, None);
+    for part in parts {
+        corrections
+            .back
+            .extend(with_cost(&part.line, part.line.cost));
+        if let (Counts::Held { taken, .. }, 1..) = (part.counts, left) {
+            since = Some(part.line.charged(part.line.cost, taken));
+        }
+        left = left.saturating_sub(u64::from(part.line.cost));
+    }
+    let cost = u32::try_from(target).unwrap_or(u32::MAX);
+    let list = match left {
+        0 => &mut corrections.used,
+        _ => &mut corrections.more,
+    };
+    list.extend(since.and_then(|line| with_cost(&line, cost)));
 }
 
 fn read_counts(reader: &mut Reader<'_>, units: usize) -> Option<Counts> {

@@ -16,15 +16,15 @@ pub const UNSETTLED_MAX: u32 = 1_024;
 /// Longest time for which a bucket of what is held keeps a charge: the longest hold.
 const HELD_FOR_US: u64 = HOUR;
 
-/// What the buckets of a limit count.
+/// Quantity that the buckets of a limit count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Role {
-    /// What is used and reserved.
+    /// Use, and what is reserved.
     #[default]
     Usage,
-    /// What one caller holds reserved (B-SHARE).
+    /// Amount that one caller holds reserved (B-SHARE).
     Share,
-    /// How many unsettled reservations there are (B-EXPIRE).
+    /// Number of unsettled reservations (B-EXPIRE).
     Unsettled,
 }
 
@@ -80,6 +80,7 @@ fn companion(def: &LimitDef, scope: Scope, role: Role, spec: BucketSpec) -> Limi
         queue: None,
         warn_at: Vec::new(),
         max_share: None,
+        under_attack: None,
         on_expiry: OnExpiry::Keep,
         ..def.clone()
     };
@@ -91,6 +92,7 @@ fn companion(def: &LimitDef, scope: Scope, role: Role, spec: BucketSpec) -> Limi
         key_suffix: format!("{class}:name:{}:{label}", escape(&def.name)).into(),
         role,
         companions: Box::default(),
+        tightened: None,
         def: own,
     }
 }

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use super::companions::{self, Role};
 use super::descriptor::{DescriptorRule, Standing};
+use crate::adaptive::load::Priority;
 use crate::facts::ClientType;
+use crate::failure::fallback::Share;
 use crate::key::Digest;
 use crate::limit::BucketSpec;
 use crate::plan::{OnExceed, escape};
@@ -170,6 +172,8 @@ pub struct Class {
     pub kind: ClassKind,
     /// Behaviour when the store stays down.
     pub prolonged: WhenProlonged,
+    /// Priority while requests are shed (AD-LOAD).
+    pub priority: Priority,
 }
 
 /// The unit that a limit's numbers count (B-UNIT).
@@ -224,7 +228,7 @@ pub struct SlotQueue {
     pub wait_us: u64,
 }
 
-/// What becomes of a reservation that nobody has settled at its end (B-EXPIRE).
+/// Fate of a reservation that nobody has settled at its end (B-EXPIRE).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum OnExpiry {
     /// It counts as used in full.
@@ -278,8 +282,10 @@ pub struct LimitDef {
     pub warn_at: Vec<u16>,
     /// Share of a bucket, in thousandths, that one caller may hold reserved (B-SHARE).
     pub max_share: Option<u16>,
-    /// What becomes of unsettled reservations at their end.
+    /// Fate of unsettled reservations at their end.
     pub on_expiry: OnExpiry,
+    /// Share of the limit that is in force while an attack on its class is on (AD-ATTACK).
+    pub under_attack: Option<Share>,
     /// Rule for an Envoy domain; a limit with one never applies to HTTP requests.
     pub descriptor: Option<DescriptorRule>,
 }
@@ -309,8 +315,15 @@ impl LimitDef {
             warn_at: Vec::new(),
             max_share: None,
             on_expiry: OnExpiry::Keep,
+            under_attack: None,
             descriptor: None,
         }
+    }
+
+    /// The share of a spec of this limit, its own or a tenant's, that is in force while an attack is
+    /// on.
+    pub(super) fn tightened(&self, spec: &BucketSpec) -> Option<BucketSpec> {
+        Some(self.under_attack?.of_spec(spec, self.cost.get()))
     }
 
     /// The class that bucket names contain: the only one that the limit applies to.
@@ -346,11 +359,13 @@ pub struct Limit {
     pub scope: Scope,
     /// Burst limit or quota.
     pub family: Family,
+    /// The share of `def.spec` that is in force while an attack is on (AD-ATTACK).
+    pub tightened: Option<BucketSpec>,
     /// Digest of the name and window, used in bucket ids.
     pub digest: Digest,
     /// `:class:…:name:…:w60s`, the end of its keys in shared stores.
     pub key_suffix: Box<str>,
-    /// What its buckets count.
+    /// Quantity that its buckets count.
     pub role: Role,
     /// The limits on what is held reserved of its buckets (B-SHARE, B-EXPIRE).
     pub companions: Box<[Self]>,
@@ -378,6 +393,7 @@ impl Limit {
             name: def.name.as_str().into(),
             scope,
             family: def.family,
+            tightened: def.tightened(&def.spec),
             digest: name_digest(&def.name, &window),
             key_suffix: format!("{class}:name:{}:{window}", escape(&def.name)).into(),
             role: Role::Usage,

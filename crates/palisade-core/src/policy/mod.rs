@@ -18,6 +18,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
+use crate::adaptive::AdaptiveSettings;
+use crate::adaptive::load::Priority;
 use crate::budget::Costs;
 use crate::facts::{ClientType, FieldError};
 use crate::limit::BucketSpec;
@@ -38,8 +40,8 @@ pub use limits::{
 pub use registered::{KeyRegistration, Origin, RegisteredCredentials};
 pub use reservations::ReservationSettings;
 pub use resolve::{
-    api_key_segment, hash_api_key, keep_guesses, quota_charge, resolve, resolve_without_exemption,
-    weight_in,
+    api_key_segment, hash_api_key, keep_guesses, load_class, quota_charge, resolve,
+    resolve_without_exemption, weight_in,
 };
 pub use route::{PatternError, Route, RouteMatch, Routes};
 pub use tenant::{Override, TenantPolicy};
@@ -66,6 +68,8 @@ pub struct Settings {
     pub rls: RlsSettings,
     /// Reservations.
     pub reservations: ReservationSettings,
+    /// `[adaptive]`: limits that follow what is measured.
+    pub adaptive: AdaptiveSettings,
 }
 
 /// A policy, whole and checked. Cheap to share; replaced, never changed.
@@ -78,7 +82,7 @@ pub struct PolicySet {
     /// Settings other than the limits.
     pub settings: Settings,
     routes: Routes,
-    classes: HashMap<Arc<str>, (ClassKind, WhenProlonged)>,
+    classes: HashMap<Arc<str>, Class>,
     limits: Vec<Limit>,
     /// Limits by class, in a tree: for so few names comparing is faster than hashing.
     by_class: BTreeMap<Arc<str>, Vec<usize>>,
@@ -99,6 +103,8 @@ pub struct PolicySet {
     /// True if some limit has a queue for its slots.
     has_queues: bool,
     shortest_unit_window_us: u64,
+    /// True if some limit is tightened by an attack.
+    has_under_attack: bool,
     api_limits: Option<[Limit; 3]>,
 }
 
@@ -139,7 +145,7 @@ impl PolicySet {
         let classes: HashMap<_, _> = parts
             .classes
             .into_iter()
-            .map(|c| (c.name, (c.kind, c.prolonged)))
+            .map(|class| (Arc::clone(&class.name), class))
             .collect();
         let mut set = Self {
             revision,
@@ -183,6 +189,7 @@ impl PolicySet {
             has_slots: false,
             has_queues: false,
             shortest_unit_window_us: u64::MAX,
+            has_under_attack: false,
             api_limits: None,
         }
     }
@@ -195,6 +202,7 @@ impl PolicySet {
         let windows = self.limits.iter().filter_map(Limit::unit_window_us);
         self.shortest_unit_window_us = windows.min().unwrap_or(u64::MAX);
         self.has_slots = self.limits.iter().any(|limit| limit.def.concurrency);
+        self.has_under_attack = self.limits.iter().any(|limit| limit.tightened.is_some());
         for (index, limit) in self.limits.iter().enumerate() {
             if !limit.is_of_requests() {
                 continue;
@@ -269,7 +277,7 @@ impl PolicySet {
     pub fn class_kind(&self, class: &str) -> ClassKind {
         self.classes
             .get(class)
-            .map_or_else(ClassKind::default, |(kind, _)| *kind)
+            .map_or_else(ClassKind::default, |class| class.kind)
     }
 
     /// Returns the behaviour of a class when the store stays down.
@@ -277,7 +285,15 @@ impl PolicySet {
     pub fn when_prolonged(&self, class: &str) -> WhenProlonged {
         self.classes
             .get(class)
-            .map_or_else(WhenProlonged::default, |(_, prolonged)| *prolonged)
+            .map_or_else(WhenProlonged::default, |class| class.prolonged)
+    }
+
+    /// Priority of a class while requests are shed (AD-LOAD).
+    #[must_use]
+    pub fn priority(&self, class: &str) -> Priority {
+        self.classes
+            .get(class)
+            .map_or_else(Priority::default, |class| class.priority)
     }
 
     /// The registered type of a client; public if it is not registered.
@@ -370,6 +386,24 @@ impl PolicySet {
         self.shortest_unit_window_us
     }
 
+    /// True if some limit has a share that is in force while an attack is on (AD-ATTACK).
+    #[must_use]
+    pub const fn has_under_attack(&self) -> bool {
+        self.has_under_attack
+    }
+
+    /// True if attacks on this class are looked for: one of its limits is tightened by them.
+    #[must_use]
+    pub fn is_watched(&self, class: &str) -> bool {
+        let mut limits = self.candidates(class);
+        self.has_under_attack && limits.any(|limit| limit.tightened.is_some())
+    }
+
+    /// Classes in which attacks are looked for, by name.
+    pub fn watched_classes(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.by_class.keys().filter(|class| self.is_watched(class))
+    }
+
     /// True if the user agent matches a bot pattern (I-BOT).
     #[must_use]
     pub fn is_bot(&self, user_agent: &str) -> bool {
@@ -404,7 +438,8 @@ impl PolicySet {
     }
 
     /// Whether a route, a limit or the table of classes names this class.
-    fn knows_class(&self, class: &str) -> bool {
+    #[must_use]
+    pub fn knows_class(&self, class: &str) -> bool {
         self.by_class.contains_key(class)
     }
 

@@ -11,6 +11,7 @@ use arrayvec::ArrayVec;
 use sha2::{Digest as _, Sha256};
 
 use super::{ClassKind, Dimension, Limit, PolicySet, Role, RouteMatch, Scope, TenantPolicy};
+use crate::adaptive::load::Priority;
 use crate::facts::{ClientType, Layers, RequestFacts, RequestKind};
 use crate::key::{Digest, Keyring, Prefix, SEGMENTS_MAX, Segment, SegmentKind};
 use crate::limit::CountsFrom;
@@ -73,6 +74,7 @@ fn resolve_on<'p>(
         idle: Vec::new(),
         not_asked: Vec::new(),
         quota: None,
+        attack: None,
     };
     plan.refusal = scope_refusal(&plan.route, &identity)
         .or_else(|| unknown_class(policy, facts))
@@ -331,6 +333,18 @@ pub fn keep_guesses(plan: &mut Plan<'_>, facts: &RequestFacts) {
     plan.throttle.clear();
     plan.charges
         .retain(|charge| is_for_a_guess(charge, class, operation));
+}
+
+/// Class of a request and its priority while requests are shed (AD-LOAD). An exempt route, such as a
+/// health check, is shed last.
+#[must_use]
+pub fn load_class<'a>(policy: &'a PolicySet, facts: &'a RequestFacts) -> (&'a str, Priority) {
+    let route = find_route(policy, facts);
+    let (class, _) = judged_as(&route, facts);
+    match route.exempt {
+        true => (class, Priority::HIGHEST),
+        false => (class, policy.priority(class)),
+    }
 }
 
 /// Class whose limits count guessed tokens.

@@ -25,6 +25,8 @@ pub struct Override {
     pub spec: BucketSpec,
     /// The spec of what one caller may hold reserved, in place of the limit's own.
     share: Option<BucketSpec>,
+    /// The share of it that is in force while an attack is on (AD-ATTACK).
+    tightened: Option<BucketSpec>,
 }
 
 impl Override {
@@ -50,6 +52,7 @@ impl TenantPolicy {
             limit: Arc::clone(&limit.name),
             by: Arc::clone(&limit.def.by),
             share: share_spec(&limit.def, &spec),
+            tightened: limit.def.tightened(&spec),
             spec,
         });
         Self {
@@ -76,5 +79,13 @@ impl TenantPolicy {
     pub(super) fn share_spec(&self, limit: &Limit) -> Option<&BucketSpec> {
         let found = self.overrides.iter().find(|own| own.fits(limit))?;
         found.share.as_ref()
+    }
+
+    /// Returns the share of the tenant's own figures for a limit that is in force while an attack is
+    /// on.
+    #[must_use]
+    pub fn tightened(&self, limit: &Limit) -> Option<&BucketSpec> {
+        let found = self.overrides.iter().find(|own| own.fits(limit))?;
+        found.tightened.as_ref()
     }
 }

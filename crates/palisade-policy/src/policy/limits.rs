@@ -159,7 +159,26 @@ impl Checker<'_> {
             let problem = "never applies to the global throttle";
             self.refuse("warn_at", problem, "leave it out, or `throttle`");
         }
+        self.under_attack(table);
         self.descriptor(table);
+    }
+
+    /// Checks what an attack does not tighten.
+    fn under_attack(&mut self, table: &LimitTable) {
+        if table.under_attack.is_none() {
+            return;
+        }
+        let set = [
+            ("throttle", table.throttle),
+            ("domain", table.domain.is_some()),
+            ("concurrency", table.concurrency.is_some()),
+            ("shadow", table.shadow),
+            ("overdraft", table.overdraft != Overdraft::Never),
+        ];
+        for (key, _) in set.into_iter().filter(|(_, is_set)| *is_set) {
+            let problem = format!("and `{key}` exclude each other");
+            self.refuse("under_attack", &problem, "leave one of them out");
+        }
     }
 
     /// Checks what cannot be overdrawn.
@@ -376,6 +395,7 @@ fn define(table: LimitTable, by: Vec<Dimension>, spec: BucketSpec, standing: Sta
         warn_at: table.warn_at.map(|shares| shares.0).unwrap_or_default(),
         max_share: table.max_share.map(|share| share.0),
         on_expiry: table.on_expiry,
+        under_attack: table.under_attack.map(|percent| percent.0),
         ..LimitDef::new(&table.name, by, spec)
     }
 }

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
+use palisade_core::adaptive::load::Priority;
 use palisade_core::path::EncodedSlash;
 use palisade_core::plan::OnExceed;
 use palisade_core::policy::{
@@ -232,6 +233,8 @@ fn classes(root: &Table, sink: &mut Sink) -> Vec<Class> {
             name: class.name.into(),
             kind: class.kind,
             prolonged: class.prolonged,
+            // The table's bounds are those of a priority.
+            priority: Priority::new(class.priority).unwrap_or_default(),
         })
         .collect()
 }

@@ -19,7 +19,29 @@ pub(crate) fn warn(document: &mut Document<'_>, policy: &PolicySet) {
     forgotten_at_a_restart(document, policy);
     refills_while_reserved(document, policy);
     refused_above_what_is_left(document, policy);
+    nothing_is_adaptive(document, policy);
 }
+
+/// Warns of figures of adaptive limits that nothing uses.
+fn nothing_is_adaptive(document: &mut Document<'_>, policy: &PolicySet) {
+    let protects = policy.settings.adaptive.load.is_some();
+    let unused = [
+        ("min", protects, "add `protect = \"upstream\"`"),
+        ("max", protects, "add `protect = \"upstream\"`"),
+        ("surge", policy.has_under_attack(), UNDER_ATTACK),
+        ("surge_min", policy.has_under_attack(), UNDER_ATTACK),
+    ];
+    for (key, _, hint) in unused.into_iter().filter(|(_, is_used, _)| !is_used) {
+        let entry = lookup(&document.root, "adaptive");
+        let is_set = entry.is_some_and(|entry| entry.node.member_is_set(key));
+        if is_set {
+            let message = format!("`adaptive.{key}` has no effect");
+            document.warn("adaptive", key, message, hint);
+        }
+    }
+}
+
+const UNDER_ATTACK: &str = "add `under_attack = \"50%\"` to a limit";
 
 /// Warns of enforcement that is switched off, and of a policy without a limit for requests, which
 /// refuses every one of them (L-DEFAULT-DENY).

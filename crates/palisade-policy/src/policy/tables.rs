@@ -19,7 +19,7 @@ use crate::policy::outcomes::{
     CookieName, HeaderName, LocationPatterns, LoginFlow, Neither, Outcome, UsernameSource,
 };
 use crate::policy::spend::SpendTable;
-use crate::policy::values::{MaybeZero, OneOrMany, Share, Shares};
+use crate::policy::values::{MaybeZero, OneOrMany, Percent, Share, Shares};
 use crate::{named, section};
 
 section! {
@@ -93,6 +93,9 @@ section! {
         /// `breaker.availability.prolonged_after`: `local` goes on as before, `closed` answers 503.
         /// `admin` is closed in any case.
         prolonged: WhenProlonged = "local";
+        /// Priority while `adaptive.protect` sheds requests: 9 is shed last, with exempt routes, and
+        /// 0 first.
+        priority: u8 = "5" where "0"..="9";
     }
 }
 
@@ -151,10 +154,12 @@ section! {
         /// Share of a bucket that one caller may hold reserved: its user, else its API key, else its
         /// address. What was settled does not count.
         max_share: Option<Share>;
-        /// What becomes of a reservation that nobody has settled at its end: `keep` counts it as
-        /// used in full, `release` gives it back. A bucket gives back at most 1024 at a time, and
+        /// Fate of a reservation that nobody has settled at its end: `keep` counts it as used in
+        /// full, `release` gives it back. A bucket gives back at most 1024 at a time, and
         /// refuses further ones. Needs a rolling window.
         on_expiry: OnExpiry = "keep";
+        /// Share of the limit, such as `50%`, that is in force while an attack on its class is on.
+        under_attack: Option<Percent>;
         /// Applies only to OAuth clients of this type.
         client_type: Option<ClientType>;
         /// Applies only to bots.
@@ -207,6 +212,25 @@ section! {
 }
 
 section! {
+    /// Limits that follow what is measured. They add to the other limits and are never laxer.
+    pub(crate) struct AdaptiveTable(Table "adaptive") {
+        /// Part that is protected by a bound on the requests in progress: `upstream` is the application behind the
+        /// proxy, or behind a layer of the library. Nothing if left out.
+        protect: Option<ProtectedPart>;
+        /// Least requests in progress that the bound falls to. So many at once must be no load for
+        /// the application: while no more are in progress, its latency counts as that of an idle one.
+        min: NonZeroU32 = "8" where "1"..="100000";
+        /// Most requests in progress that the bound grows to.
+        max: NonZeroU32 = "1000" where "1"..="100000";
+        /// Multiple of the usual refusals or failures of a minute that is an attack, for limits with
+        /// `under_attack`.
+        surge: NonZeroU32 = "5" where "2"..="100";
+        /// Refusals or failures of a minute below which nothing is an attack.
+        surge_min: NonZeroU32 = "100" where "50"..="1000000";
+    }
+}
+
+section! {
     /// A registered OAuth client.
     pub(crate) struct ClientTable(Array "client") {
         /// The client's `client_id`.
@@ -251,7 +275,7 @@ section! {
     }
 }
 
-pub(crate) fn schemas() -> [Schema; 10] {
+pub(crate) fn schemas() -> [Schema; 11] {
     [
         RouteTable::SCHEMA,
         SpendTable::SCHEMA,
@@ -259,6 +283,7 @@ pub(crate) fn schemas() -> [Schema; 10] {
         LimitTable::SCHEMA,
         RlsTable::SCHEMA,
         ReservationsTable::SCHEMA,
+        AdaptiveTable::SCHEMA,
         ClientTable::SCHEMA,
         ApiKeyTable::SCHEMA,
         TierTable::SCHEMA,
@@ -269,6 +294,17 @@ pub(crate) fn schemas() -> [Schema; 10] {
 named!(WhenProlonged {
     "local" => Self::Local,
     "closed" => Self::Closed,
+});
+
+/// The part that [`AdaptiveTable`] protects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ProtectedPart {
+    /// The application behind this process.
+    Upstream,
+}
+
+named!(ProtectedPart {
+    "upstream" => Self::Upstream,
 });
 
 named!(ClassKind {

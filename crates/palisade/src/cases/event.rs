@@ -113,7 +113,8 @@ fn parse_any(line: &str, slash: EncodedSlash) -> Result<Event, CaseError> {
 
 /// Members of an answer that `expect` may name; `rules` stands for the rules of the answer's
 /// reasons.
-const MEMBERS: [&str; 25] = [
+const MEMBERS: [&str; 27] = [
+    "attack",
     "body",
     "challenge",
     "code",
@@ -124,6 +125,7 @@ const MEMBERS: [&str; 25] = [
     "headers",
     "late",
     "level",
+    "limit_in_force",
     "limits",
     "lockout",
     "mode",

@@ -4,7 +4,7 @@ use palisade_core::decision::Mode;
 use palisade_core::failure::{Circuit, Policy};
 use palisade_store::{StoreStats, Vitals};
 
-use super::{CandidateReport, Engine, ReservationFigures, TenantStats};
+use super::{CandidateReport, Engine, LoadFigures, ReservationFigures, TenantStats};
 
 /// A snapshot of the engine's gauges for `/metrics`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -34,6 +34,10 @@ pub struct Figures {
     pub reservations: ReservationFigures,
     /// Comparison of the candidate policy, if there is one.
     pub candidate: Option<CandidateReport>,
+    /// The limit on requests in progress, once a policy has asked for one (AD-LOAD).
+    pub load: Option<LoadFigures>,
+    /// Watched classes, and whether an attack tightens their limits (AD-ATTACK).
+    pub attacks: Vec<(String, bool)>,
 }
 
 impl Engine {
@@ -71,6 +75,8 @@ impl Engine {
             policy_revision: policy.revision,
             reservations: self.retries.tally.figures(self.retries.len()),
             candidate: self.candidate_report(),
+            load: self.load_figures(),
+            attacks: self.attack_gauges(),
         }
     }
 }

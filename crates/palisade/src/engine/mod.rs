@@ -4,6 +4,7 @@
 //! nothing else is needed to understand a decision. `operators` is administration, `background`
 //! the work beside requests, and `ports` the interfaces to the engine's host.
 
+mod adaptive;
 mod background;
 mod candidate;
 mod counters;
@@ -29,6 +30,7 @@ use palisade_core::policy::{Limit, PolicySet};
 use palisade_core::time::{Clock, Micros};
 use palisade_store::Store;
 
+use adaptive::{Attacks, LoadGate};
 use candidate::Candidate;
 use counters::Counters;
 use guard::Guard;
@@ -39,6 +41,10 @@ use reservations::{Queues, Register, Retries};
 use seldom::Seldom;
 use thresholds::Thresholds;
 
+pub use adaptive::{
+    ATTACK_CLASSES_MAX, AttackMode, AttackReport, AttackSeen, AttackSetting, AttackView, LOGINS,
+    LoadFigures, LoadPermit,
+};
 pub use candidate::{
     CandidateAnswer, CandidateReport, CandidateSeen, Cause, CauseCounts, Comparison,
     ComparisonCounts, FirstDifference,
@@ -165,6 +171,8 @@ pub struct Engine {
     register: Register,
     queues: Queues,
     thresholds: Thresholds,
+    load: Arc<LoadGate>,
+    attacks: Attacks,
 }
 
 impl Engine {
@@ -199,6 +207,8 @@ impl Engine {
             register: Register::default(),
             queues: Queues::default(),
             thresholds: Thresholds::default(),
+            load: Arc::default(),
+            attacks: Attacks::default(),
             policy: ArcSwap::new(registries.credentials.attach(policy)),
             registries,
             keyring,

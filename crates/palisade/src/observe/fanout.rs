@@ -16,7 +16,7 @@ use super::surges::Surges;
 use super::who::Who;
 use super::{Audit, DenialLog, Lookout, Metrics};
 use crate::engine::{
-    CandidateSeen, DecisionEvent, InstanceFailure, KeyedAnswer, ModeChange, Observer,
+    AttackSeen, CandidateSeen, DecisionEvent, InstanceFailure, KeyedAnswer, ModeChange, Observer,
     OperatorChange, OverageSeen, ReachedThreshold, TenantSeen,
 };
 
@@ -200,6 +200,13 @@ impl Observer for Fanout {
         self.each()
             .chain(others)
             .for_each(|one| one.threshold(reached));
+    }
+
+    fn attack(&self, seen: &AttackSeen<'_>) {
+        if let Some(lookout) = &self.lookout {
+            lookout.attack(seen);
+        }
+        self.each().for_each(|one| one.attack(seen));
     }
 
     fn candidate_differs(&self, seen: &CandidateSeen<'_>) {

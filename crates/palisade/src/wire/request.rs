@@ -97,6 +97,11 @@ pub struct RawRequest<'a> {
     #[serde(default)]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<std::collections::BTreeMap<String, u64>>))]
     pub costs: Option<RawCosts>,
+    /// Whether the request comes from a device that is known from an earlier login: an attack does
+    /// not tighten its limits. To be taken from the application's own session, never from the
+    /// client.
+    #[serde(default)]
+    pub known_device: Option<bool>,
     /// Id of the request, returned in the answer and written to logs.
     #[serde(borrow, default, deserialize_with = "text")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, min_length = 1, max_length = 512))]
@@ -208,6 +213,7 @@ impl RawRequest<'_> {
             receipt,
             report: self.report.unwrap_or_default(),
             bot: false,
+            known_device: self.known_device.unwrap_or_default(),
             request_id: id("request_id", self.request_id.as_deref())?,
             correlation_id: id("correlation_id", self.correlation_id.as_deref())?,
             surface: Surface::Api,

@@ -52,7 +52,7 @@ fn companion<'p>(
     })
 }
 
-/// Who holds: the user, else the API key, else the address. What all callers hold together has no
+/// Name of whoever holds: the user, else the API key, else the address. What all callers hold together has no
 /// name of its own; `None` if the request says nothing of its caller.
 fn caller(identity: &mut Identity<'_>, role: Role) -> Option<Digest> {
     if role != Role::Share {

@@ -1,11 +1,13 @@
 //! Types that only policies have.
 
 mod names;
+mod percent;
 mod rate;
 mod shares;
 mod url;
 
 pub use names::{AgentFragment, OneOrMany};
+pub(crate) use percent::Percent;
 pub(crate) use rate::MaybeZero;
 pub use rate::Rate;
 pub(crate) use shares::{Share, Shares};

@@ -96,6 +96,7 @@ impl Engine {
         let began = self.begin_timing();
         let (mut answer, notes) = self.answer_command(op, facts).await?;
         self.end_timing(began);
+        self.note_login(&answer.policy, (op, facts), &answer.decision, &notes);
         self.observer().decided(&DecisionEvent {
             subject: Subject::Guard(op, facts),
             decision: &answer.decision,

@@ -55,6 +55,7 @@ impl Engine {
             None if self.allowlisted(&facts).is_some() => return None,
             None => self.known_denial(check).await?,
         };
+        self.note_attack(&policy, &facts, &decision);
         self.link.observer().decided(&DecisionEvent {
             subject: Subject::Request(&facts),
             decision: &decision,

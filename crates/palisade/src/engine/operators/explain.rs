@@ -224,6 +224,10 @@ const MEANINGS: &[(Rule, &str)] = &[
         "the service is shedding load for all callers",
     ),
     (
+        Rule::AD_LOAD,
+        "the application has as many requests in progress as it can answer in good time",
+    ),
+    (
         Rule::L_DEFAULT_DENY,
         "no limit is configured for this request, so it is refused",
     ),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use palisade_core::FieldError;
-use palisade_core::budget::{Costs, Counts, Fate, Part, Reservation};
+use palisade_core::budget::{Corrections, Costs, Counts, Fate, Part, Reservation};
 use palisade_core::decide::{JudgedCharges, decide, refuse};
 use palisade_core::decision::Decision;
 use palisade_core::limit::Reading;
@@ -19,6 +19,7 @@ use super::super::Engine;
 use super::super::limits::limit_named;
 use super::super::link::NoAnswer;
 use super::anchor::Anchor;
+use super::fate::FateWrite;
 use super::renew::{ending_in, taken_at};
 use super::reserve::hold_outlives_its_charge;
 use super::tally::Outcome;
@@ -183,16 +184,17 @@ impl Engine {
         let taken: Vec<Line> = made.taken.iter().cloned().chain(renewed).collect();
         let freed: Vec<Line> = made.freed.iter().cloned().chain(outdated).collect();
         let fate = Fate::Held(Box::new(extended.clone()));
-        if !self
-            .seal_fate(&extended, (&fate, found.revision), ends)
-            .await?
-        {
+        // What is held by the old end goes back with the new state. A crash before this leaves it
+        // held twice until its end, and never too little.
+        let corrections = Corrections {
+            back: freed,
+            ..Corrections::default()
+        };
+        let write = self.write_fate(&extended, (&fate, found.revision), &corrections, ends);
+        if matches!(write.await?, FateWrite::Conflict) {
             self.undo(policy, &held, &taken, ends).await;
             return Ok(ExtendAttempt::LostRace);
         }
-        // Freed last: a crash before this leaves a slot taken twice until its window has passed,
-        // and never one too few.
-        self.undo(policy, &held, &freed, ends).await;
         self.register.remember(&extended, now);
         let answer = self.held(&extended, now).map(ExtendAnswer::Held);
         Ok(ExtendAttempt::Answer(

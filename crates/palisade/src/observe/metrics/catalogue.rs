@@ -170,6 +170,14 @@ catalogue! {
         "Times that failures over all accounts and networks rose far above their usual rate";
     GUARD_ONLY_SUCCESSES = Gauge "rate_limiter_guard_only_successes" ["flow"]
         "1 while the last 50 attempts with an outcome all succeeded, under more than 10 names. Wrong passwords may then be counted as right ones";
+    UNDER_ATTACK = Gauge "rate_limiter_under_attack" ["endpoint_class"]
+        "1 while an attack tightens the limits of a class, by counts or by an operator";
+    LOAD_LIMIT = Gauge "rate_limiter_load_limit" []
+        "Most requests in progress that the measured latency allows";
+    LOAD_IN_PROGRESS = Gauge "rate_limiter_load_in_progress" []
+        "Requests in progress that wait for the head of the application's answer";
+    LOAD_ROUND_TRIP = Gauge "rate_limiter_load_round_trip_us" ["of"]
+        "Time in microseconds to the head of the application's answer: `smoothed` now, `floor` while it is not busy";
     KEYED = Counter "rate_limiter_keyed_decisions_total" ["decision", "mode"]
         "Decisions on buckets whose limits the callers set themselves (RESP)";
     RESERVATIONS = Counter "rate_limiter_reservations_total" ["outcome"]

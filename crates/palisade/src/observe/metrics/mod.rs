@@ -300,7 +300,7 @@ fn labels_of<'a>(seen: &DecisionEvent<'a>) -> (&'static str, &'a str) {
 /// True for a refusal because a limit was exceeded, not because the store or a right was missing.
 fn is_exceeded(decision: &Decision) -> bool {
     let is_exceeded = decision.error.is_some_and(ErrorCode::is_exceeded);
-    !decision.is_allowed() && (is_exceeded || decision.rule == Some(Rule::L_GLOBAL))
+    !decision.is_allowed() && (is_exceeded || decision.rule.is_some_and(Rule::sheds_load))
 }
 
 fn is_beyond_quota(decision: &Decision) -> bool {
