@@ -58,6 +58,10 @@ rules! {
     L_COST = "L-COST";
     /// As many requests of one key are in progress as its layer allows.
     L_CONCURRENT = "L-CONCURRENT";
+    /// The caller would hold more of a shared bucket than its share.
+    B_SHARE = "B-SHARE";
+    /// As many reservations of a bucket are unsettled as it can give back at their end.
+    B_EXPIRE = "B-EXPIRE";
     /// As many requests are in progress as the measured latency allows.
     AD_LOAD = "AD-LOAD";
     /// A bucket of the organisation or token layer denied.

@@ -39,7 +39,7 @@ async fn mismatches(path: &Path, policy: Option<&Path>) -> usize {
 const WITH_POLICIES: [(&str, usize); 7] = [
     ("rls", 10),
     ("rls/refunds", 1),
-    ("budgets", 3),
+    ("budgets", 5),
     ("overdraft", 3),
     ("places", 3),
     ("adaptive", 4),

@@ -1,6 +1,7 @@
 //! The policy: validated, immutable, with a revision. [`resolve`] turns facts into
 //! a plan.
 
+mod companions;
 mod debug;
 mod descriptor;
 mod domains;
@@ -28,14 +29,15 @@ use crate::plan::OnExceed;
 use domains::Domains;
 use tiers::bind_tiers;
 
+pub use companions::{Role, UNSETTLED_MAX};
 pub use descriptor::{DescriptorRule, EntryMatch, RlsSettings, Standing, ValueMatch};
 pub use domains::{
     DescriptorPlan, DescriptorTreatment, Instead, orgs_of, own_figures, resolve_descriptors,
 };
 pub use host::{HOST_BYTES_MAX, Host, HostPattern};
 pub use limits::{
-    Accuracy, Class, ClassKind, Dimension, Family, Limit, LimitDef, OnStoreFailure, QuotaUnit,
-    Scope, SlotQueue, WhenProlonged,
+    Accuracy, Class, ClassKind, Dimension, Family, Limit, LimitDef, OnExpiry, OnStoreFailure,
+    QuotaUnit, Scope, SlotQueue, WhenProlonged,
 };
 pub use registered::{KeyRegistration, Origin, RegisteredCredentials};
 pub use reservations::ReservationSettings;
@@ -106,6 +108,7 @@ pub struct PolicySet {
     has_slots: bool,
     /// True if some limit has a queue for its slots.
     has_queues: bool,
+    shortest_unit_window_us: u64,
     /// True if some limit is tightened by an attack.
     has_under_attack: bool,
     api_limits: Option<[Limit; 3]>,
@@ -196,6 +199,7 @@ impl PolicySet {
             has_thresholds: false,
             has_slots: false,
             has_queues: false,
+            shortest_unit_window_us: u64::MAX,
             has_under_attack: false,
             api_limits: None,
         }
@@ -207,6 +211,8 @@ impl PolicySet {
         self.asks_for_geo = self.routes.has_geo() || self.limits.iter().any(Limit::asks_for_geo);
         self.has_thresholds = self.limits.iter().any(|one| !one.def.warn_at.is_empty());
         self.has_queues = self.limits.iter().any(|limit| limit.def.queue.is_some());
+        let windows = self.limits.iter().filter_map(Limit::unit_window_us);
+        self.shortest_unit_window_us = windows.min().unwrap_or(u64::MAX);
         self.has_slots = self.limits.iter().any(|limit| limit.def.concurrency);
         self.has_under_attack = self.limits.iter().any(|limit| limit.tightened.is_some());
         for (index, limit) in self.limits.iter().enumerate() {
@@ -432,6 +438,13 @@ impl PolicySet {
     #[must_use]
     pub const fn has_queues(&self) -> bool {
         self.has_queues
+    }
+
+    /// The shortest window, in microseconds, of the limits that count a unit of the policy's own: no
+    /// reservation needs to be looked at that is held for less (B-BOUND).
+    #[must_use]
+    pub const fn shortest_unit_window_us(&self) -> u64 {
+        self.shortest_unit_window_us
     }
 
     /// True if some limit has a share that is in force while an attack is on (AD-ATTACK).

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use palisade_core::limit::{Algorithm, BucketSpec, Reading, Window};
+use palisade_core::limit::{Algorithm, BucketSpec, CountsFrom, Reading, Window};
 use palisade_core::plan::{Charge, OnExceed};
 use palisade_core::record::{Flow, RecordKey, RecordKind, RecordWrite};
 use palisade_core::time::{Clock, HOUR, MINUTE, Micros, SECOND};
@@ -146,7 +146,16 @@ fn charges_of<'p>(policies: &'p [TestLimits], subject: &str, rng: &mut Rng) -> V
                 _ => 1 + rng.below(3),
             };
             let cost = u32::try_from(cost).unwrap_or(1);
-            limits.charge_of(name, subject, cost, on_exceed)
+            // Many from now: others are as rare as holds are.
+            let from = match rng.below(10) {
+                0 | 1 => CountsFrom::Ago(rng.below(2 * MINUTE)),
+                2 => CountsFrom::Instant(super::START.plus(rng.below(HOUR))),
+                _ => CountsFrom::Now,
+            };
+            Charge {
+                from,
+                ..limits.charge_of(name, subject, cost, on_exceed)
+            }
         })
         .collect()
 }
@@ -208,7 +217,7 @@ impl<S: Store> Run<'_, S> {
         }
         let asked: Vec<_> = charges
             .iter()
-            .map(|c| (&c.limit.name, c.cost, c.on_exceed))
+            .map(|c| (&c.limit.name, c.cost, c.on_exceed, c.from))
             .collect();
         assert_eq!(
             comparable(got),

@@ -12,5 +12,5 @@ pub use names::{AgentFragment, OneOrMany};
 pub(crate) use percent::Percent;
 pub(crate) use rate::MaybeZero;
 pub use rate::Rate;
-pub(crate) use shares::Shares;
+pub(crate) use shares::{Share, Shares};
 pub use url::{SourceUrl, Url, WebUrl};

@@ -5,6 +5,7 @@ use palisade_core::guard::{
     Account, ApiCounters, ApiEvaluation, ApiReadings, Network, Signals, evaluate_hit, replayed_hit,
 };
 use palisade_core::key::{Digest, Segment, SegmentKind};
+use palisade_core::limit::CountsFrom;
 use palisade_core::plan::{BucketName, Charge, OnExceed};
 use palisade_core::policy::{Limit, PolicySet};
 use palisade_core::record::{Flow, RecordWrite};
@@ -119,6 +120,7 @@ fn charge(limit: &Limit, name: BucketName, previous: Option<BucketName>) -> Char
         previous: previous.map(Box::new),
         cost: 1,
         on_exceed: OnExceed::Count,
+        from: CountsFrom::Now,
     }
 }
 

@@ -5,6 +5,7 @@ use palisade_core::Digest;
 use palisade_core::decide::{JudgedCharges, decide};
 use palisade_core::decision::LimitReading;
 use palisade_core::facts::RequestFacts;
+use palisade_core::limit::CountsFrom;
 use palisade_core::plan::{Charge, OnExceed};
 use palisade_core::policy::{Limit, PolicySet};
 use palisade_core::receipt::{Line, Place, Receipt, ReceiptError};
@@ -166,8 +167,9 @@ fn shown(class: &str, charges: &[Charge<'_>], charged: &ChargeReadings) -> Vec<L
 
 /// The limit that a line names, if the policy still has it.
 pub(in crate::engine) fn limit_named(policy: &PolicySet, digest: Digest) -> Option<&Limit> {
-    let mut limits = policy.limits().iter().chain(policy.tier_limits());
-    limits.find(|limit| limit.digest == digest)
+    let limits = policy.limits().iter().chain(policy.tier_limits());
+    let mut all = limits.flat_map(|limit| std::iter::once(limit).chain(&limit.companions));
+    all.find(|limit| limit.digest == digest)
 }
 
 impl Engine {
@@ -216,6 +218,7 @@ impl Engine {
             previous: None,
             cost: 1,
             on_exceed: OnExceed::Deny,
+            from: CountsFrom::Now,
         }];
         let is_here = |line: &Line| line.place == Place::Process;
         let Counters { process, store, .. } = &self.counters;
