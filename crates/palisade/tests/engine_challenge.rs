@@ -6,14 +6,17 @@
     reason = "a test fails by panicking and says why"
 )]
 
-mod engine_challenge {
-    pub mod buys;
-    pub mod failures;
-    pub mod farm;
-    pub mod limits;
-    pub mod support;
-}
+#[path = "engine_challenge/buys.rs"]
+mod buys;
 mod engine_support;
+#[path = "engine_challenge/failures.rs"]
+mod failures;
+#[path = "engine_challenge/farm.rs"]
+mod farm;
+#[path = "engine_challenge/limits.rs"]
+mod limits;
+#[path = "engine_challenge/support.rs"]
+mod support;
 
 use std::sync::Arc;
 
@@ -23,8 +26,8 @@ use palisade::core::time::{Clock, MINUTE};
 use palisade::store::model::ModelStore;
 use palisade::{Engine, EngineConfig, VirtualClock};
 
-use engine_challenge::support::*;
 use engine_support::{Bench, START, keyring, policy};
+use support::*;
 
 #[tokio::test]
 async fn c_api_a_solution_is_exchanged_for_a_token_once() {
