@@ -16,6 +16,10 @@ export interface RequestFacts {
   client?: { id: string; type?: "confidential" | "public" | undefined } | undefined;
   apiKey?: string | undefined;
   cost?: number | undefined;
+  /** The country code, where the application knows it; looked up by address otherwise. */
+  country?: string | undefined;
+  /** The number of the network, as `country`. */
+  asn?: number | undefined;
   /** Whether the answer carries a receipt, with which the charge can be given back. */
   receipt?: boolean | undefined;
   /** The token of `verifyChallenge`. It admits one request beyond a limit that asks for a challenge. */
@@ -62,6 +66,8 @@ export interface AttemptFacts {
   device?: Device | undefined;
   userAgent?: string | undefined;
   acceptLanguage?: string | undefined;
+  country?: string | undefined;
+  asn?: number | undefined;
   challengePassed?: boolean | undefined;
   /** The token of `verifyChallenge`. It frees one check. */
   challengeToken?: string | undefined;

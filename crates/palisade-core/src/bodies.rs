@@ -143,7 +143,7 @@ fn message(decision: &Decision, error: ErrorCode) -> &'static str {
         ErrorCode::ChallengeRequired => {
             "Too many failed attempts. Pass the challenge before you try again."
         }
-        ErrorCode::ServiceUnavailable if decision.rule == Some(Rule::L_GLOBAL) => {
+        ErrorCode::ServiceUnavailable if decision.rule.is_some_and(Rule::sheds_load) => {
             "The service is overloaded. Try again later."
         }
         ErrorCode::ServiceUnavailable => {

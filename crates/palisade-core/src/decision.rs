@@ -453,6 +453,8 @@ pub struct Decision {
     pub waited_ms: Option<u32>,
     /// Limits that have reached a threshold (B-WARN).
     pub warnings: Option<Box<[ThresholdWarning]>>,
+    /// Whether an attack is on, if one would tighten a limit that applied (AD-ATTACK).
+    pub attack: Option<AttackNote>,
     /// API-key quota, if one applied.
     pub quota: Option<QuotaReading>,
     /// Whether enforcement was impaired.
@@ -465,6 +467,16 @@ pub struct Decision {
     pub revisions: Vec<(&'static str, u64)>,
     /// The answer that a flow of the guard in shadow mode would have given.
     pub shadow: Option<Box<ShadowAnswer>>,
+}
+
+/// State of the attack on a request's class (AD-ATTACK).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AttackNote {
+    /// An attack is on.
+    pub is_on: bool,
+    /// The figure that is in force, for this caller, of the most constraining limit that an attack
+    /// tightens.
+    pub limit_in_force: u64,
 }
 
 /// A limit that has reached a threshold (B-WARN).
@@ -538,6 +550,7 @@ impl Decision {
             not_asked: None,
             waited_ms: None,
             warnings: None,
+            attack: None,
             quota: None,
             enforcement: Enforcement::Full,
             class: None,

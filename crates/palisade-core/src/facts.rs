@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::budget::Costs;
 use crate::challenge::ShownPass;
+use crate::geo::GeoFacts;
 
 pub use descriptors::{
     DESCRIPTORS_MAX, Descriptor, DescriptorEntry, DescriptorFacts, ENTRIES_MAX, Hits, OwnFigure,
@@ -267,6 +268,11 @@ pub struct RequestFacts {
     /// Proof of a challenge that the caller has passed (C-BUYS). It is looked at only where a limit
     /// asks for one.
     pub pass: Option<Box<ShownPass>>,
+    /// Country and network of the address.
+    pub geo: GeoFacts,
+    /// Whether it comes from a device that is known from an earlier login: an attack does not
+    /// tighten its limits (AD-ATTACK).
+    pub known_device: bool,
     /// Echoed in the answer and in logs.
     pub request_id: Option<Id>,
     /// Carried into logs and audits.
@@ -304,6 +310,8 @@ impl RequestFacts {
             report: false,
             bot: false,
             pass: None,
+            geo: GeoFacts::default(),
+            known_device: false,
             request_id: None,
             correlation_id: None,
             surface: Surface::Library,
@@ -405,6 +413,8 @@ pub struct GuardFacts {
     pub username: Option<Id>,
     /// The device.
     pub device: DeviceFacts,
+    /// Country and network of the address.
+    pub geo: GeoFacts,
     /// A challenge was passed: a SOFT block yields, a captcha is cleared.
     pub challenge_passed: bool,
     /// Proof of a challenge of ours that the client has passed: a check yields to it as to
@@ -450,6 +460,7 @@ impl GuardFacts {
             account: None,
             username: None,
             device: DeviceFacts::default(),
+            geo: GeoFacts::default(),
             challenge_passed: false,
             pass: None,
             request_id: None,

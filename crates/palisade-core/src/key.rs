@@ -151,10 +151,14 @@ pub enum SegmentKind {
     Endpoint = 8,
     /// An Envoy descriptor entry.
     Descriptor = 9,
+    /// Country of the address.
+    Country = 10,
+    /// Network of the address.
+    Asn = 11,
 }
 
 impl SegmentKind {
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 11] = [
         Self::Org,
         Self::Ip,
         Self::User,
@@ -164,6 +168,8 @@ impl SegmentKind {
         Self::Account,
         Self::Endpoint,
         Self::Descriptor,
+        Self::Country,
+        Self::Asn,
     ];
 
     /// The kind with this number.
@@ -185,6 +191,8 @@ impl SegmentKind {
             Self::Account => "account",
             Self::Endpoint => "endpoint",
             Self::Descriptor => "descriptor",
+            Self::Country => "country",
+            Self::Asn => "asn",
         }
     }
 }
@@ -239,6 +247,8 @@ pub enum Domain {
     ChallengeToken = 31,
     /// The seal of a pass cookie.
     ChallengePass = 32,
+    /// Country of a login, bound to its account (P-GUARD).
+    Country = 12,
     /// Fingerprint of a secret, which tells secrets apart without disclosing them.
     Secret = 20,
 }
@@ -287,7 +297,7 @@ struct Subkeys {
 }
 
 /// Codes of [`SegmentKind`], and 0 for names from the policy.
-const KINDS: usize = SegmentKind::Descriptor as usize + 1;
+const KINDS: usize = SegmentKind::Asn as usize + 1;
 
 /// Most segments of one bucket's name.
 pub const SEGMENTS_MAX: usize = 6;

@@ -14,6 +14,7 @@ mod scenarios;
 #[path = "../tests/support/mod.rs"]
 mod support;
 
+pub mod adaptive;
 pub mod bodies;
 pub mod budget;
 pub mod challenge;
@@ -21,6 +22,7 @@ pub mod decide;
 pub mod decision;
 pub mod facts;
 pub mod failure;
+pub mod geo;
 pub mod guard;
 pub mod headers;
 pub mod hex;

@@ -7,7 +7,7 @@ use arrayvec::ArrayVec;
 use crate::decision::ErrorCode;
 use crate::key::{Digest, SEGMENTS_MAX, Segment, SegmentKind};
 use crate::limit::{BucketSpec, Reading};
-use crate::policy::{Family, Limit, RouteMatch};
+use crate::policy::{Family, Limit, RouteMatch, TenantPolicy};
 use crate::rule::Rule;
 use crate::time::MINUTE;
 
@@ -303,4 +303,29 @@ pub struct Plan<'p> {
     pub not_asked: Vec<&'p Limit>,
     /// Which charge is the API key's quota.
     pub quota: Option<QuotaPlan>,
+    /// Whether an attack is on, if it would tighten a charge (AD-ATTACK).
+    pub attack: Option<bool>,
+}
+
+impl<'p> Plan<'p> {
+    /// Puts the tightened figures in force, while an attack is on, for charges that are not
+    /// `spared`. What was used of their buckets stays. A request that alone costs more than the
+    /// tightened figure is judged by the whole one: otherwise it could never pass.
+    pub fn tighten(
+        &mut self,
+        is_on: bool,
+        tenant: Option<&'p TenantPolicy>,
+        spared: impl Fn(&Charge<'_>) -> bool,
+    ) {
+        for charge in &mut self.charges {
+            let own = tenant.and_then(|tenant| tenant.tightened(charge.limit));
+            let Some(spec) = own.or(charge.limit.tightened.as_ref()) else {
+                continue;
+            };
+            self.attack = Some(is_on);
+            if is_on && charge.cost <= spec.capacity() && !spared(charge) {
+                charge.spec = spec;
+            }
+        }
+    }
 }

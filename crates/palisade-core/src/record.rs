@@ -117,7 +117,7 @@ pub struct RecordKey {
 }
 
 /// A record as it is stored.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Record {
     /// Bytes of the record.
     pub bytes: Vec<u8>,

@@ -27,6 +27,8 @@ mod queue;
 mod settling;
 #[path = "engine_budgets/thresholds.rs"]
 mod thresholds;
+#[path = "engine_budgets/two_nodes.rs"]
+mod two_nodes;
 #[path = "engine_budgets/units.rs"]
 mod units;
 

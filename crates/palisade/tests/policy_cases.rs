@@ -1,5 +1,5 @@
-//! Runs every policy case of `conformance/` under the default policy, and those of Envoy's calls
-//! and of budgets under their own.
+//! Runs every policy case of `conformance/` under the default policy, and those of Envoy's calls,
+//! of budgets and of attacks under their own.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -36,13 +36,16 @@ async fn mismatches(path: &Path, policy: Option<&Path>) -> usize {
     found
 }
 
-/// Folders with a policy of their own (Envoy's calls, budgets, challenges), with their number of files.
-const WITH_POLICIES: [(&str, usize); 5] = [
+/// Folders with a policy of their own (Envoy's calls, budgets, challenges, places, attacks), with
+/// their number of files.
+const WITH_POLICIES: [(&str, usize); 7] = [
     ("rls", 10),
     ("rls/refunds", 1),
     ("budgets", 3),
     ("overdraft", 3),
     ("challenges", 3),
+    ("places", 3),
+    ("adaptive", 4),
 ];
 
 /// Runs the cases of a folder. Returns the number of files, and how many answers differ.

@@ -56,6 +56,9 @@ class RequestFacts:
     client: OAuthClient | None = None
     api_key: str | None = _hidden()
     cost: int | None = None
+    country: str | None = None
+    """The country code, where the application knows it; looked up by address otherwise."""
+    asn: int | None = None
     receipt: bool | None = None
     """Whether the answer carries a receipt, with which the charge can be given back."""
     challenge_token: str | None = _hidden()
@@ -130,6 +133,8 @@ class AttemptFacts:
     device: Device | None = None
     user_agent: str | None = _hidden()
     accept_language: str | None = _hidden()
+    country: str | None = None
+    asn: int | None = None
     challenge_passed: bool | None = None
     challenge_token: str | None = _hidden()
     """The token of `verify_challenge`. It frees one check."""

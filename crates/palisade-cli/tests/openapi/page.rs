@@ -109,6 +109,11 @@ fn examples() -> Vec<(&'static str, &'static str, String)> {
         ("POST", "/admin/lookup", r#"{"account":"a1"}"#),
         ("POST", "/admin/cache/invalidate", "{}"),
         (
+            "PUT",
+            "/admin/attack",
+            r#"{"mode":"auto","class":"auth","reason":"drill"}"#,
+        ),
+        (
             "DELETE",
             "/admin/blocks",
             r#"{"account":"a1","reason":"support case"}"#,

@@ -114,15 +114,19 @@ fn b_once_the_fate_reads_back() {
     for fate in [
         Fate::Held(Box::new(reservation())),
         Fate::Settled(SettlementRecord {
-            by: u64::MAX,
+            units: vec![settled.clone()],
+            extended: None,
+        }),
+        Fate::Settled(SettlementRecord {
             units: vec![settled],
+            extended: Some(Box::new(reservation())),
         }),
         Fate::Settled(SettlementRecord::default()),
     ] {
         let bytes = fate.encode().unwrap();
         assert_eq!(Fate::decode(&bytes), Some(fate));
     }
-    assert_eq!(Fate::decode(&[2, 1]), None, "of a newer version");
+    assert_eq!(Fate::decode(&[3, 1]), None, "of a newer version");
 }
 
 #[test]

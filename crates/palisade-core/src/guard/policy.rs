@@ -116,6 +116,16 @@ pub enum OwnerLane {
     Known,
 }
 
+/// Answer to a login from a country that the account has never succeeded from (P-GUARD).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum NewCountry {
+    /// Countries are not looked at, and none is remembered.
+    #[default]
+    Off,
+    /// A soft block, from which a challenge frees.
+    Challenge,
+}
+
 /// Settings of login or OTP.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FlowPolicy {
@@ -129,6 +139,8 @@ pub struct FlowPolicy {
     pub pending: bool,
     /// Time for which an attempt without an outcome is pending, in microseconds.
     pub pending_ttl: u64,
+    /// Answer to a login from a new country (P-GUARD).
+    pub new_country: NewCountry,
     /// Points per failure.
     pub scores: ScorePolicy,
     /// Bands of a score (G-THRESHOLD).
@@ -151,6 +163,7 @@ impl FlowPolicy {
             owner_lane: OwnerLane::Off,
             pending: true,
             pending_ttl: 15 * SECOND,
+            new_country: NewCountry::Off,
             scores: ScorePolicy {
                 known: 2,
                 new: 3,
@@ -180,6 +193,7 @@ impl FlowPolicy {
             owner_lane: OwnerLane::Off,
             pending: true,
             pending_ttl: 15 * SECOND,
+            new_country: NewCountry::Off,
             scores: ScorePolicy {
                 known: 4,
                 new: 5,

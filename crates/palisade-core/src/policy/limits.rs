@@ -4,7 +4,10 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use super::descriptor::{DescriptorRule, Standing};
+use crate::adaptive::load::Priority;
 use crate::facts::ClientType;
+use crate::failure::fallback::Share;
+use crate::geo::GeoFilter;
 use crate::key::Digest;
 use crate::limit::BucketSpec;
 use crate::plan::{OnExceed, escape};
@@ -28,6 +31,10 @@ pub enum Dimension {
     Account,
     /// Route.
     Endpoint,
+    /// Country of the address.
+    Country,
+    /// Network of the address.
+    Asn,
     /// An Envoy descriptor entry with this key.
     Descriptor(Box<str>),
 }
@@ -169,6 +176,8 @@ pub struct Class {
     pub kind: ClassKind,
     /// Behaviour when the store stays down.
     pub prolonged: WhenProlonged,
+    /// Priority while requests are shed (AD-LOAD).
+    pub priority: Priority,
 }
 
 /// The unit that a limit's numbers count (B-UNIT).
@@ -238,6 +247,8 @@ pub struct LimitDef {
     pub client_type: Option<ClientType>,
     /// Only for requests marked as bots.
     pub bots_only: bool,
+    /// Only for addresses of these countries and networks.
+    pub geo: Option<Arc<GeoFilter>>,
     /// Part of the global throttle: taken first, answered with 503.
     pub throttle: bool,
     /// Definition of its buckets.
@@ -265,6 +276,8 @@ pub struct LimitDef {
     pub queue: Option<SlotQueue>,
     /// Shares of the limit, in thousandths and ascending, at which operators are told (B-WARN).
     pub warn_at: Vec<u16>,
+    /// Share of the limit that is in force while an attack on its class is on (AD-ATTACK).
+    pub under_attack: Option<Share>,
     /// Rule for an Envoy domain; a limit with one never applies to HTTP requests.
     pub descriptor: Option<DescriptorRule>,
     /// Set if callers that have passed a challenge are admitted beyond the limit (C-BUYS).
@@ -289,6 +302,7 @@ impl LimitDef {
             operations: Vec::new(),
             client_type: None,
             bots_only: false,
+            geo: None,
             throttle: false,
             spec,
             cost: NonZeroU32::MIN,
@@ -301,6 +315,7 @@ impl LimitDef {
             concurrency: false,
             queue: None,
             warn_at: Vec::new(),
+            under_attack: None,
             descriptor: None,
             challenge: None,
         }
@@ -320,6 +335,12 @@ impl LimitDef {
             challenge: None,
             ..self.clone()
         }
+    }
+
+    /// The share of a spec of this limit, its own or a tenant's, that is in force while an attack is
+    /// on.
+    pub(super) fn tightened(&self, spec: &BucketSpec) -> Option<BucketSpec> {
+        Some(self.under_attack?.of_spec(spec, self.cost.get()))
     }
 
     /// The class that bucket names contain: the only one that the limit applies to.
@@ -355,6 +376,8 @@ pub struct Limit {
     pub scope: Scope,
     /// Burst limit or quota.
     pub family: Family,
+    /// The share of `def.spec` that is in force while an attack is on (AD-ATTACK).
+    pub tightened: Option<BucketSpec>,
     /// Digest of the name and window, used in bucket ids.
     pub digest: Digest,
     /// `:class:…:name:…:w60s`, the end of its keys in shared stores.
@@ -386,6 +409,7 @@ impl Limit {
             beyond,
             scope,
             family: def.family,
+            tightened: def.tightened(&def.spec),
             digest: name_digest(&def.name, &window),
             key_suffix: format!("{class}:name:{}:{window}", escape(&def.name)).into(),
             def,
@@ -427,6 +451,13 @@ impl Limit {
     #[must_use]
     pub const fn is_of_requests(&self) -> bool {
         self.def.descriptor.is_none()
+    }
+
+    /// Whether the limit depends on the country or network of a request.
+    #[must_use]
+    pub fn asks_for_geo(&self) -> bool {
+        let by = &self.def.by;
+        self.def.geo.is_some() || by.contains(&Dimension::Country) || by.contains(&Dimension::Asn)
     }
 
     /// Whether the limit admits nothing at all (R-ZERO).

@@ -14,11 +14,15 @@ mod tenant;
 mod tiers;
 
 use std::collections::{BTreeMap, HashMap};
+use std::net::IpAddr;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
+use crate::adaptive::AdaptiveSettings;
+use crate::adaptive::load::Priority;
 use crate::budget::Costs;
-use crate::facts::{ClientType, FieldError};
+use crate::facts::{ClientType, FieldError, GuardFacts, RequestFacts};
+use crate::geo::{DatabaseState, Geo, GeoFacts, GeoLookup};
 use crate::limit::BucketSpec;
 use crate::plan::OnExceed;
 use domains::Domains;
@@ -36,8 +40,8 @@ pub use limits::{
 pub use registered::{KeyRegistration, Origin, RegisteredCredentials};
 pub use reservations::ReservationSettings;
 pub use resolve::{
-    api_key_segment, hash_api_key, keep_guesses, quota_charge, resolve, resolve_without_exemption,
-    weight_in,
+    api_key_segment, asn_segment, country_segment, hash_api_key, keep_guesses, load_class,
+    quota_charge, resolve, resolve_without_exemption, weight_in,
 };
 pub use route::{PatternError, Route, RouteMatch, Routes};
 pub use tenant::{Override, TenantPolicy};
@@ -66,6 +70,8 @@ pub struct Settings {
     pub reservations: ReservationSettings,
     /// Challenges.
     pub challenge: crate::challenge::ChallengeSettings,
+    /// `[adaptive]`: limits that follow what is measured.
+    pub adaptive: AdaptiveSettings,
 }
 
 /// A policy, whole and checked. Cheap to share; replaced, never changed.
@@ -78,7 +84,7 @@ pub struct PolicySet {
     /// Settings other than the limits.
     pub settings: Settings,
     routes: Routes,
-    classes: HashMap<Arc<str>, (ClassKind, WhenProlonged)>,
+    classes: HashMap<Arc<str>, Class>,
     limits: Vec<Limit>,
     /// Limits by class, in a tree: for so few names comparing is faster than hashing.
     by_class: BTreeMap<Arc<str>, Vec<usize>>,
@@ -92,12 +98,18 @@ pub struct PolicySet {
     bot_patterns: Vec<String>,
     /// True if some limit is for bots only.
     asks_for_agents: bool,
+    /// Finds countries and networks by address.
+    geo: Option<Arc<dyn GeoLookup>>,
+    /// True if some limit or route asks for countries or networks.
+    asks_for_geo: bool,
     /// True if some limit has thresholds.
     has_thresholds: bool,
     /// Some limit is on what is in progress.
     has_slots: bool,
     /// True if some limit has a queue for its slots.
     has_queues: bool,
+    /// True if some limit is tightened by an attack.
+    has_under_attack: bool,
     api_limits: Option<[Limit; 3]>,
 }
 
@@ -138,7 +150,7 @@ impl PolicySet {
         let classes: HashMap<_, _> = parts
             .classes
             .into_iter()
-            .map(|c| (c.name, (c.kind, c.prolonged)))
+            .map(|class| (Arc::clone(&class.name), class))
             .collect();
         let mut set = Self {
             revision,
@@ -178,9 +190,12 @@ impl PolicySet {
             tiers: HashMap::new(),
             bot_patterns: Vec::new(),
             asks_for_agents: false,
+            geo: None,
+            asks_for_geo: false,
             has_thresholds: false,
             has_slots: false,
             has_queues: false,
+            has_under_attack: false,
             api_limits: None,
         }
     }
@@ -188,9 +203,11 @@ impl PolicySet {
     fn index(&mut self) {
         self.domains = Domains::of(&self.limits);
         self.asks_for_agents = self.limits.iter().any(|limit| limit.def.bots_only);
+        self.asks_for_geo = self.routes.has_geo() || self.limits.iter().any(Limit::asks_for_geo);
         self.has_thresholds = self.limits.iter().any(|one| !one.def.warn_at.is_empty());
         self.has_queues = self.limits.iter().any(|limit| limit.def.queue.is_some());
         self.has_slots = self.limits.iter().any(|limit| limit.def.concurrency);
+        self.has_under_attack = self.limits.iter().any(|limit| limit.tightened.is_some());
         for (index, limit) in self.limits.iter().enumerate() {
             if !limit.is_of_requests() {
                 continue;
@@ -265,7 +282,7 @@ impl PolicySet {
     pub fn class_kind(&self, class: &str) -> ClassKind {
         self.classes
             .get(class)
-            .map_or_else(ClassKind::default, |(kind, _)| *kind)
+            .map_or_else(ClassKind::default, |class| class.kind)
     }
 
     /// Returns the behaviour of a class when the store stays down.
@@ -273,7 +290,15 @@ impl PolicySet {
     pub fn when_prolonged(&self, class: &str) -> WhenProlonged {
         self.classes
             .get(class)
-            .map_or_else(WhenProlonged::default, |(_, prolonged)| *prolonged)
+            .map_or_else(WhenProlonged::default, |class| class.prolonged)
+    }
+
+    /// Priority of a class while requests are shed (AD-LOAD).
+    #[must_use]
+    pub fn priority(&self, class: &str) -> Priority {
+        self.classes
+            .get(class)
+            .map_or_else(Priority::default, |class| class.priority)
     }
 
     /// The registered type of a client; public if it is not registered.
@@ -290,6 +315,55 @@ impl PolicySet {
         Self {
             registered,
             ..self.clone()
+        }
+    }
+
+    /// Returns this policy with a source of countries and networks.
+    #[must_use]
+    pub fn with_geo(self, geo: Option<Arc<dyn GeoLookup>>) -> Self {
+        Self { geo, ..self }
+    }
+
+    /// True if some limit or route asks for the country or network of requests.
+    #[must_use]
+    pub const fn asks_for_geo(&self) -> bool {
+        self.asks_for_geo
+    }
+
+    /// State of each database of countries and networks.
+    #[must_use]
+    pub fn geo_databases(&self) -> Vec<DatabaseState> {
+        let geo = self.geo.as_ref();
+        geo.map(|geo| geo.databases()).unwrap_or_default()
+    }
+
+    /// Country and network of a request.
+    #[must_use]
+    pub fn geo_of(&self, facts: &RequestFacts) -> Geo {
+        facts.geo.look_up(facts.address(), self.geo.as_deref())
+    }
+
+    /// Country and network of an address of which nothing else is known.
+    #[must_use]
+    pub fn geo_of_address(&self, ip: Option<IpAddr>) -> Geo {
+        GeoFacts::default().look_up(ip, self.geo.as_deref())
+    }
+
+    /// Country and network of a guard command.
+    #[must_use]
+    pub fn geo_of_command(&self, facts: &GuardFacts) -> Geo {
+        facts.geo.look_up(Some(facts.ip), self.geo.as_deref())
+    }
+
+    /// The routes that apply to a request, combined. Its country is looked up only if some route
+    /// asks for one.
+    #[must_use]
+    #[inline]
+    pub fn route_of(&self, facts: &RequestFacts) -> RouteMatch<'_> {
+        let (host, routes) = (facts.host.as_ref(), &self.routes);
+        match routes.has_geo() {
+            false => routes.find(&facts.method, host, &facts.path),
+            true => routes.find_at(&facts.method, host, &facts.path, self.geo_of(facts)),
         }
     }
 
@@ -359,6 +433,24 @@ impl PolicySet {
         self.has_queues
     }
 
+    /// True if some limit has a share that is in force while an attack is on (AD-ATTACK).
+    #[must_use]
+    pub const fn has_under_attack(&self) -> bool {
+        self.has_under_attack
+    }
+
+    /// True if attacks on this class are looked for: one of its limits is tightened by them.
+    #[must_use]
+    pub fn is_watched(&self, class: &str) -> bool {
+        let mut limits = self.candidates(class);
+        self.has_under_attack && limits.any(|limit| limit.tightened.is_some())
+    }
+
+    /// Classes in which attacks are looked for, by name.
+    pub fn watched_classes(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.by_class.keys().filter(|class| self.is_watched(class))
+    }
+
     /// True if the user agent matches a bot pattern (I-BOT).
     #[must_use]
     pub fn is_bot(&self, user_agent: &str) -> bool {
@@ -393,7 +485,8 @@ impl PolicySet {
     }
 
     /// Whether a route, a limit or the table of classes names this class.
-    fn knows_class(&self, class: &str) -> bool {
+    #[must_use]
+    pub fn knows_class(&self, class: &str) -> bool {
         self.by_class.contains_key(class)
     }
 

@@ -10,7 +10,9 @@ use arrayvec::ArrayVec;
 use sha2::{Digest as _, Sha256};
 
 use super::{ClassKind, Dimension, Limit, PolicySet, RouteMatch, Scope, TenantPolicy};
+use crate::adaptive::load::Priority;
 use crate::facts::{ClientType, Layers, RequestFacts, RequestKind};
+use crate::geo::{Asn, Country, UNKNOWN};
 use crate::key::{Digest, Keyring, Prefix, SEGMENTS_MAX, Segment, SegmentKind};
 use crate::plan::{BucketName, Charge, OnExceed, Plan, QuotaPlan, Refusal};
 use amount::{Amount, amount};
@@ -71,6 +73,7 @@ fn resolve_on<'p>(
         idle: Vec::new(),
         not_asked: Vec::new(),
         quota: None,
+        attack: None,
     };
     plan.refusal = scope_refusal(&plan.route, &identity)
         .or_else(|| unknown_class(policy, facts))
@@ -120,9 +123,7 @@ fn overdraw(plan: &mut Plan<'_>) {
 /// needs nothing that a route requires.
 #[inline]
 fn find_route<'p>(policy: &'p PolicySet, facts: &RequestFacts) -> RouteMatch<'p> {
-    let route = policy
-        .routes
-        .find(&facts.method, facts.host.as_ref(), &facts.path);
+    let route = policy.route_of(facts);
     if !facts.path.is_empty() {
         return route;
     }
@@ -326,6 +327,18 @@ pub fn keep_guesses(plan: &mut Plan<'_>, facts: &RequestFacts) {
         .retain(|charge| is_for_a_guess(charge, class, operation));
 }
 
+/// Class of a request and its priority while requests are shed (AD-LOAD). An exempt route, such as a
+/// health check, is shed last.
+#[must_use]
+pub fn load_class<'a>(policy: &'a PolicySet, facts: &'a RequestFacts) -> (&'a str, Priority) {
+    let route = find_route(policy, facts);
+    let (class, _) = judged_as(&route, facts);
+    match route.exempt {
+        true => (class, Priority::HIGHEST),
+        false => (class, policy.priority(class)),
+    }
+}
+
 /// Class whose limits count guessed tokens.
 const GUESS_CLASS: &str = "auth";
 
@@ -420,6 +433,25 @@ pub fn api_key_segment(hash: &str) -> Option<Segment> {
         kind: SegmentKind::ApiKey,
         digest,
     })
+}
+
+/// The segment that stands for a country. The unknown one is a value: nobody escapes a limit by
+/// having no country.
+#[must_use]
+pub fn country_segment(keyring: &Keyring, country: Option<Country>) -> Segment {
+    match country {
+        Some(country) => keyring.segment(SegmentKind::Country, &[&country.bytes()]),
+        None => keyring.segment(SegmentKind::Country, &[UNKNOWN.as_bytes()]),
+    }
+}
+
+/// The segment that stands for a network, as [`country_segment`].
+#[must_use]
+pub fn asn_segment(keyring: &Keyring, asn: Option<Asn>) -> Segment {
+    match asn {
+        Some(asn) => keyring.segment(SegmentKind::Asn, &[&asn.number().to_be_bytes()]),
+        None => keyring.segment(SegmentKind::Asn, &[UNKNOWN.as_bytes()]),
+    }
 }
 
 /// The charge on an API key's quota, for administration: read, reset, bill.
@@ -551,6 +583,11 @@ impl<'a> Identity<'a> {
         if limit.def.client_type.is_some() && limit.def.client_type != self.client_type {
             return None;
         }
+        if let Some(filter) = &limit.def.geo
+            && !filter.matches(self.policy.geo_of(self.facts))
+        {
+            return None;
+        }
         let segments = self.segments(&limit.def.by)?;
         let spec = tenant
             .and_then(|tenant| tenant.spec(limit))
@@ -592,6 +629,8 @@ impl<'a> Identity<'a> {
                 Dimension::Client => SegmentKind::Client,
                 Dimension::ApiKey => SegmentKind::ApiKey,
                 Dimension::Endpoint => SegmentKind::Endpoint,
+                Dimension::Country => SegmentKind::Country,
+                Dimension::Asn => SegmentKind::Asn,
                 Dimension::Account | Dimension::Descriptor(_) => return None,
             };
             segments.try_push(self.segment(kind)?).ok()?;
@@ -613,6 +652,11 @@ impl<'a> Identity<'a> {
             SegmentKind::Client => digest(facts.client.as_ref()?.id.as_bytes()),
             SegmentKind::ApiKey => api_key_segment(&self.known_key()?.usage),
             SegmentKind::Endpoint => digest(self.pattern.unwrap_or(&facts.path).as_bytes()),
+            SegmentKind::Country => {
+                let country = self.policy.geo_of(facts).country;
+                Some(country_segment(self.keyring, country))
+            }
+            SegmentKind::Asn => Some(asn_segment(self.keyring, self.policy.geo_of(facts).asn)),
             SegmentKind::Account | SegmentKind::Descriptor => None,
         }?;
         let _ = self.digested.try_push(segment);

@@ -22,6 +22,8 @@ pub struct Override {
     by: Arc<[Dimension]>,
     /// The spec in place of the limit's own.
     pub spec: BucketSpec,
+    /// The share of it that is in force while an attack is on (AD-ATTACK).
+    tightened: Option<BucketSpec>,
 }
 
 impl Override {
@@ -46,6 +48,7 @@ impl TenantPolicy {
         let overrides = figures.into_iter().map(|(limit, spec)| Override {
             limit: Arc::clone(&limit.name),
             by: Arc::clone(&limit.def.by),
+            tightened: limit.def.tightened(&spec),
             spec,
         });
         Self {
@@ -66,5 +69,13 @@ impl TenantPolicy {
     pub fn spec(&self, limit: &Limit) -> Option<&BucketSpec> {
         let found = self.overrides.iter().find(|own| own.fits(limit))?;
         Some(&found.spec)
+    }
+
+    /// Returns the share of the tenant's own figures for a limit that is in force while an attack is
+    /// on.
+    #[must_use]
+    pub fn tightened(&self, limit: &Limit) -> Option<&BucketSpec> {
+        let found = self.overrides.iter().find(|own| own.fits(limit))?;
+        found.tightened.as_ref()
     }
 }

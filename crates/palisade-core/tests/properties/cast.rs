@@ -262,6 +262,7 @@ pub(crate) fn event(cast: &Cast, random: &mut Random, round: u64, at: Micros) ->
             challenge_passed: random.chance(4),
             captcha_passed: false,
             sprayed_area: false,
+            country: None,
         },
     };
     // The host vouches for half of the passed challenges.

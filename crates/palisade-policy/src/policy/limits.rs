@@ -11,6 +11,7 @@ use crate::document::decode::Decode;
 use crate::document::error::{Sink, nearest};
 use crate::document::schema::read_array;
 use crate::document::tree::{Node, Table, Value, member_origin};
+use crate::geo::Conditions;
 use crate::policy::descriptors;
 use crate::policy::resolve::KnownNames;
 use crate::policy::tables::{LimitTable, Overdraft};
@@ -34,7 +35,7 @@ const NAME_BYTES_MAX: usize = 64;
 const A_SECOND: Window = Window::Span(1_000_000);
 
 /// Reads all limits; those with an error are reported and left out.
-pub(crate) fn read(root: &Table, known: &KnownNames, sink: &mut Sink) -> Vec<LimitDef> {
+pub(crate) fn read(root: &Table, known: &KnownNames<'_>, sink: &mut Sink) -> Vec<LimitDef> {
     zeros(root, sink);
     let tables = read_array::<LimitTable>(root, sink);
     if let Some((_, extra)) = tables.get(LIMITS_MAX) {
@@ -74,7 +75,7 @@ fn zeros(root: &Table, sink: &mut Sink) {
 
 pub(super) struct Checker<'a> {
     pub(super) item: &'a Node,
-    known: &'a KnownNames,
+    known: &'a KnownNames<'a>,
     sink: &'a mut Sink,
 }
 
@@ -91,6 +92,13 @@ impl Checker<'_> {
         self.references(&table);
         self.auth_stays_bounded(&table);
         let by = self.dimensions(&table);
+        let at = ("limit", self.item);
+        let geo = conditions(&table).filter(at, self.known.geo, self.sink);
+        let limit = self.bucket(table, by)?;
+        Some(LimitDef { geo, ..limit })
+    }
+
+    fn bucket(&mut self, table: LimitTable, by: Option<Vec<Dimension>>) -> Option<LimitDef> {
         if table.concurrency.is_some() || table.hold.is_some() {
             return self.slots(table, by?);
         }
@@ -137,7 +145,7 @@ impl Checker<'_> {
             ("client_type", table.client_type.is_some()),
             ("bot", table.bot),
         ];
-        for (key, is_set) in set {
+        for (key, is_set) in set.into_iter().chain(conditions(table).keys()) {
             if is_set && table.throttle {
                 let problem = "never applies to the global throttle";
                 self.refuse(key, problem, "leave it out, or `throttle`");
@@ -157,7 +165,26 @@ impl Checker<'_> {
             let problem = "never applies to the global throttle";
             self.refuse("warn_at", problem, "leave it out, or `throttle`");
         }
+        self.under_attack(table);
         self.descriptor(table);
+    }
+
+    /// Checks what an attack does not tighten.
+    fn under_attack(&mut self, table: &LimitTable) {
+        if table.under_attack.is_none() {
+            return;
+        }
+        let set = [
+            ("throttle", table.throttle),
+            ("domain", table.domain.is_some()),
+            ("concurrency", table.concurrency.is_some()),
+            ("shadow", table.shadow),
+            ("overdraft", table.overdraft != Overdraft::Never),
+        ];
+        for (key, _) in set.into_iter().filter(|(_, is_set)| *is_set) {
+            let problem = format!("and `{key}` exclude each other");
+            self.refuse("under_attack", &problem, "leave one of them out");
+        }
     }
 
     /// Checks what cannot be overdrawn.
@@ -348,6 +375,15 @@ impl Checker<'_> {
     }
 }
 
+fn conditions(table: &LimitTable) -> Conditions<'_> {
+    Conditions {
+        country: table.country.as_deref(),
+        not_country: table.not_country.as_deref(),
+        asn: table.asn.as_deref(),
+        network_kind: table.network_kind,
+    }
+}
+
 fn define(table: LimitTable, by: Vec<Dimension>, spec: BucketSpec, standing: Standing) -> LimitDef {
     let family = table.family.unwrap_or(match spec.algorithm() {
         Algorithm::FixedWindow => Family::Quota,
@@ -373,6 +409,7 @@ fn define(table: LimitTable, by: Vec<Dimension>, spec: BucketSpec, standing: Sta
         family,
         unit: table.unit,
         warn_at: table.warn_at.map(|shares| shares.0).unwrap_or_default(),
+        under_attack: table.under_attack.map(|percent| percent.0),
         ..LimitDef::new(&table.name, by, spec)
     }
 }

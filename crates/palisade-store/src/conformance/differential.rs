@@ -12,7 +12,8 @@ use super::registries::{entry, list};
 use super::{Conversions, Rng, TestClock, TestLimits, spec};
 use crate::model::ModelStore;
 use crate::{
-    Buckets, ChargeReadings, Entries, Records, Registries, Registry, Store, Take, TakenCharge,
+    Buckets, ChargeReadings, Correction, CorrectionOutcome, Entries, Mark, Records, Registries,
+    Registry, Store, Take, TakenCharge,
 };
 
 /// Parameters of a comparison.
@@ -43,9 +44,10 @@ pub async fn differential<S: Store>(store: &S, clock: &Arc<TestClock>, plan: Dif
     for step in 0..plan.steps {
         let name = format!("seed {} step {step}", plan.seed);
         run.pass_time();
-        match run.rng.below(14) {
+        match run.rng.below(16) {
             0..=6 => run.charge(&name).await,
             12 | 13 => run.give_back(&name).await,
+            14 | 15 => run.correct(&name).await,
             7 => run.refund(&name).await,
             8 => run.reset().await,
             9 | 10 => run.commit(&name).await,
@@ -160,6 +162,15 @@ fn comparable(mut charged: ChargeReadings) -> ChargeReadings {
     charged
 }
 
+/// Like [`comparable`], for a correction.
+fn corrected(outcome: CorrectionOutcome) -> CorrectionOutcome {
+    match outcome {
+        CorrectionOutcome::Made(readings) => CorrectionOutcome::Made(comparable(readings)),
+        CorrectionOutcome::Repeated(readings) => CorrectionOutcome::Repeated(comparable(readings)),
+        CorrectionOutcome::Conflict => CorrectionOutcome::Conflict,
+    }
+}
+
 impl<S: Store> Run<'_, S> {
     fn pass_time(&mut self) {
         let us = match self.rng.below(10) {
@@ -236,6 +247,47 @@ impl<S: Store> Run<'_, S> {
             comparable(got),
             comparable(expected),
             "{name}: give back {asked:?}"
+        );
+    }
+
+    /// Corrects buckets, mostly with a mark that can be written; sometimes with one that was.
+    #[expect(clippy::unwrap_used, reason = "part of a test suite")]
+    async fn correct(&mut self, name: &str) {
+        let key = key(RecordKind::Reservation, 1 + u128::from(self.rng.below(2)));
+        let known = self.model.load(&[key]).await.unwrap().records.pop();
+        let record = known.flatten();
+        let revision = record.as_ref().map_or(0, |record| record.revision);
+        let bytes = vec![u8::try_from(self.rng.below(3)).unwrap()];
+        let mark = Mark {
+            key,
+            expect: revision.saturating_sub(u64::from(self.rng.one_in(4))),
+            bytes,
+            expires_at: self.clock.now().plus(self.rng.below(HOUR)),
+        };
+        let limits = self.rng.pick(&self.policies);
+        let mut correction = Correction {
+            mark,
+            more: Vec::new(),
+            back: Vec::new(),
+        };
+        for charge in charges_of(&self.policies[..1], "z", &mut self.rng) {
+            let on_exceed = match self.rng.one_in(4) {
+                true => OnExceed::Report,
+                false => OnExceed::Count,
+            };
+            let charge = limits.charge_of(&charge.limit.name, "z", charge.cost, on_exceed);
+            correction.more.push(charge);
+        }
+        if let Some(one) = self.taken.last().cloned() {
+            let charge = limits.charge_of(&one.name, one.subject, one.cost, OnExceed::Count);
+            correction.back.push(TakenCharge { charge, at: one.at });
+        }
+        let expected = self.model.correct(&correction).await.unwrap();
+        let got = self.store.correct(&correction).await.unwrap();
+        assert_eq!(
+            corrected(got),
+            corrected(expected),
+            "{name}: {correction:?}"
         );
     }
 

@@ -12,6 +12,7 @@
 mod buckets;
 mod changes;
 mod concurrency;
+mod corrections;
 mod differential;
 mod edges;
 mod give_back;
@@ -145,6 +146,7 @@ pub async fn run_as<S: Store>(make: impl Make<S>, conversions: Conversions, comm
     records::run(&make).await;
     registries::run(&make).await;
     overdraft::run(&make).await;
+    corrections::run(&make).await;
     concurrency::run(&make, commits).await;
     for seed in 0..4 {
         let Bench { store, clock } = bench(&make).await;

@@ -15,7 +15,7 @@ const END_OF_TIME: u128 = u64::MAX as u128;
 const NEVER: Micros = Micros(u64::MAX);
 
 /// Memory of a bucket.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) enum Memory {
     #[default]
     Nothing,

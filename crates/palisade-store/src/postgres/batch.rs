@@ -20,6 +20,11 @@ pub(super) const DECIDE: &str = "SELECT * FROM palisade.decide(\
 pub(super) const GIVE_BACK: &str = "SELECT * FROM palisade.give_back(\
     $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)";
 
+/// The statement of corrections.
+pub(super) const CORRECT: &str = "SELECT * FROM palisade.correct(\
+    $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, \
+    $19, $20, $21, $22, $23)";
+
 /// Added to the code of `on_exceed` where an earlier charge of the decision has the same bucket.
 const REPEATED: i16 = 4;
 

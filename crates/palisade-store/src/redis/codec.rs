@@ -11,12 +11,19 @@ use super::config::Effect;
 use super::error::misread;
 use crate::{BucketReadings, ChargeReadings, StoreError, Take};
 
+/// Last instant that a script can hold: Lua's numbers are floating-point.
+pub(super) const AT_MAX: Micros = Micros(1 << 53);
+
 /// Most buckets of one decision: the script counts them in a byte.
 pub(super) const CHARGES_MAX: usize = 255;
 
 const ASKED_BYTES: usize = 8;
 /// Added to the code of an operation whose instant the caller gives.
 const AT_AN_INSTANT: u8 = 128;
+/// Added to the code of an operation that a mark stands for.
+const MARKED: u8 = 64;
+/// In place of the instant of a charge that is given back: the cost is charged instead.
+const CHARGED_INSTEAD: f64 = -1.0;
 /// Length of the clock, which comes before the first answer.
 const CLOCK_BYTES: usize = 8;
 const LIMIT_BYTES: usize = 17;
@@ -40,7 +47,8 @@ pub(super) enum Operation {
     Peek,
     /// Gives back, whatever it was charged for.
     Refund,
-    /// Gives back what was taken at an instant, as far as it still counts.
+    /// Gives back what was taken at an instant, as far as it still counts. A bucket without an
+    /// instant is charged.
     GiveBack,
 }
 
@@ -93,7 +101,7 @@ pub(super) struct Bucket {
     cost: u32,
     spec: BucketSpec,
     /// When the charge was made, if it is given back.
-    taken_at: Micros,
+    taken_at: Option<Micros>,
 }
 
 impl Bucket {
@@ -104,11 +112,11 @@ impl Bucket {
             on_exceed: charge.on_exceed,
             cost: charge.cost,
             spec: *charge.spec,
-            taken_at: Micros(0),
+            taken_at: None,
         }
     }
 
-    pub(super) const fn taken_at(mut self, at: Micros) -> Self {
+    pub(super) const fn taken_at(mut self, at: Option<Micros>) -> Self {
         self.taken_at = at;
         self
     }
@@ -140,10 +148,32 @@ fn limit(charge: &Charge<'_>) -> Limit {
     bytes
 }
 
+/// A record that is written with a decision, which changes nothing without it.
+#[derive(Clone)]
+pub(super) struct MarkWrite {
+    /// Key of the record, in the slot of the decision's buckets.
+    pub(super) key: String,
+    pub(super) expect: u64,
+    pub(super) bytes: Vec<u8>,
+    pub(super) expires_at: Micros,
+}
+
+impl MarkWrite {
+    fn write(self, bytes: &mut Vec<u8>, place: u16) {
+        bytes.extend(place.to_le_bytes());
+        bytes.extend(exact(Micros(self.expect)).to_le_bytes());
+        bytes.extend(exact(self.expires_at.min(AT_MAX)).to_le_bytes());
+        let length = u32::try_from(self.bytes.len()).unwrap_or(u32::MAX);
+        bytes.extend(length.to_le_bytes());
+        bytes.extend(self.bytes);
+    }
+}
+
 /// A decision, ready to be sent.
 pub(super) struct Decision {
     pub(super) operation: Operation,
     pub(super) buckets: Vec<Bucket>,
+    mark: Option<MarkWrite>,
     /// The caller's instant, instead of the server's clock.
     pub(super) now: Option<Micros>,
 }
@@ -163,20 +193,27 @@ impl Decision {
         Ok(Self {
             operation,
             buckets,
+            mark: None,
             now,
         })
     }
 
+    /// This decision, made only together with a mark.
+    pub(super) fn marked(mut self, mark: MarkWrite) -> Self {
+        self.mark = Some(mark);
+        self
+    }
+
     /// Appends the decision in the form that the script reads; `place` returns the positions of a
-    /// bucket's key and limit, from 1. The result says how to read the answer.
+    /// key and of a bucket's limit, from 1. The result says how to read the answer.
     pub(super) fn write(
         self,
         bytes: &mut Vec<u8>,
-        mut place: impl FnMut(String, Limit) -> (u16, u16),
+        mut place: impl FnMut(String, Option<Limit>) -> (u16, u16),
     ) -> Expected {
         let count = self.buckets.len();
         bytes.reserve(2 + 8 + 2 * ASKED_BYTES * count);
-        let flag = self.now.map_or(0, |_| AT_AN_INSTANT);
+        let flag = self.now.map_or(0, |_| AT_AN_INSTANT) + self.mark.as_ref().map_or(0, |_| MARKED);
         // It fits in a byte: `new` has checked that.
         bytes.extend([
             self.operation.code() + flag,
@@ -187,13 +224,17 @@ impl Decision {
                 .into_iter()
                 .flat_map(|now| exact(now).to_le_bytes()),
         );
+        if let Some(mut mark) = self.mark {
+            let (key, _) = place(std::mem::take(&mut mark.key), None);
+            mark.write(bytes, key);
+        }
         let gives_back = self.operation == Operation::GiveBack;
         let instants = self.buckets.iter().filter(|_| gives_back);
         let instants: Vec<u8> = instants
-            .flat_map(|bucket| exact(bucket.taken_at).to_le_bytes())
+            .flat_map(|bucket| bucket.taken_at.map_or(CHARGED_INSTEAD, exact).to_le_bytes())
             .collect();
         for bucket in self.buckets {
-            let (key, limit) = place(bucket.key, bucket.limit);
+            let (key, limit) = place(bucket.key, Some(bucket.limit));
             bytes.extend(key.to_le_bytes());
             bytes.extend(limit.to_le_bytes());
             bytes.extend(bucket.cost.to_le_bytes());
@@ -243,6 +284,8 @@ enum Shown {
 pub(super) struct Decided {
     pub(super) now: Micros,
     pub(super) admitted: bool,
+    /// Whether the decision's mark was there before, so that nothing was changed.
+    pub(super) is_repeated: bool,
     pub(super) rebuilt: u32,
     found: Vec<Found>,
 }
@@ -279,6 +322,7 @@ impl<'b> Answers<'b> {
         Some(Decided {
             now: expected.now.unwrap_or(self.clock),
             admitted: header[0] == 1,
+            is_repeated: header[0] == 2,
             rebuilt: u32::from(header[1]),
             found,
         })
@@ -381,6 +425,11 @@ fn whole(number: f64) -> Option<u64> {
 }
 
 impl Decided {
+    /// Whether the decision was not made, because its mark could not be written.
+    pub(super) const fn is_conflict(&self) -> bool {
+        !self.admitted && !self.is_repeated
+    }
+
     /// Readings of the buckets after `operation`, where the decision as a whole was `admitted` or
     /// not.
     pub(super) fn readings<'c, 'p: 'c>(
@@ -422,7 +471,7 @@ impl Decided {
                     cost,
                     ..bucket.clone()
                 };
-                taken.push(bucket.taken_at(self.now));
+                taken.push(bucket.taken_at(Some(self.now)));
             }
         }
         taken

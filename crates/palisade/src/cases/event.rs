@@ -126,7 +126,8 @@ fn shown_token(challenge: Option<Value>) -> Result<Option<ShownToken>, CaseError
 
 /// Members of an answer that `expect` may name; `rules` stands for the rules of the answer's
 /// reasons.
-const MEMBERS: [&str; 26] = [
+const MEMBERS: [&str; 28] = [
+    "attack",
     "body",
     "challenge",
     "challenge_refused",
@@ -138,6 +139,7 @@ const MEMBERS: [&str; 26] = [
     "headers",
     "late",
     "level",
+    "limit_in_force",
     "limits",
     "lockout",
     "mode",

@@ -4,6 +4,7 @@
 //! nothing else is needed to understand a decision. `operators` is administration, `background`
 //! the work beside requests, and `ports` the interfaces to the engine's host.
 
+mod adaptive;
 mod background;
 mod candidate;
 mod challenge;
@@ -31,6 +32,7 @@ use palisade_core::policy::{Limit, PolicySet};
 use palisade_core::time::{Clock, Micros};
 use palisade_store::Store;
 
+use adaptive::{Attacks, LoadGate};
 use candidate::Candidate;
 use challenge::Challenges;
 use counters::Counters;
@@ -42,6 +44,10 @@ use reservations::{Queues, Register, Retries};
 use seldom::Seldom;
 use thresholds::Thresholds;
 
+pub use adaptive::{
+    ATTACK_CLASSES_MAX, AttackMode, AttackReport, AttackSeen, AttackSetting, AttackView, LOGINS,
+    LoadFigures, LoadPermit,
+};
 pub use candidate::{
     CandidateAnswer, CandidateReport, CandidateSeen, Cause, CauseCounts, Comparison,
     ComparisonCounts, FirstDifference,
@@ -52,7 +58,7 @@ pub use challenge::{
 };
 pub use figures::Figures;
 pub use guard::GuardNotes;
-pub use health::{DependencyReport, HealthReport, PolicyReport};
+pub use health::{DependencyReport, HealthReport, PlacesReport, PolicyReport};
 pub use limits::{
     DescriptorAnswer, DescriptorStatus, DescriptorVerdict, Figure, KEYED_MAX, Keyed, KeyedAnswer,
     RefundOutcome, RequestAnswer,
@@ -173,6 +179,8 @@ pub struct Engine {
     queues: Queues,
     thresholds: Thresholds,
     challenges: Challenges,
+    load: Arc<LoadGate>,
+    attacks: Attacks,
 }
 
 impl Engine {
@@ -208,6 +216,8 @@ impl Engine {
             queues: Queues::default(),
             thresholds: Thresholds::default(),
             challenges: Challenges::default(),
+            load: Arc::default(),
+            attacks: Attacks::default(),
             policy: ArcSwap::new(registries.credentials.attach(policy)),
             registries,
             keyring,

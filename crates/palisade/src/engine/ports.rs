@@ -13,7 +13,8 @@ use palisade_policy::tenants::{CachedTenant, SourceReport};
 use palisade_store::{StoreError, StoreRisks};
 
 use super::{
-    AllowlistEntry, CandidateSeen, ChallengeEvent, GuardNotes, KeyedAnswer, ReachedThreshold, Score,
+    AllowlistEntry, AttackMode, AttackSeen, CandidateSeen, ChallengeEvent, GuardNotes, KeyedAnswer,
+    ReachedThreshold, Score,
 };
 
 /// Source of tenants' own policies. A lookup never waits: a policy that is not known yet is `None`
@@ -223,6 +224,9 @@ pub trait Observer: Send + Sync + 'static {
     /// A share of a limit is used, for the first time in its bucket's window (B-WARN).
     fn threshold(&self, _reached: &ReachedThreshold) {}
 
+    /// An attack on a class was declared, or is over (AD-ATTACK).
+    fn attack(&self, _seen: &AttackSeen<'_>) {}
+
     /// The outcome of an attempt is unknown: the attempt stays open until the guard ends it
     /// (G-PENDING).
     fn outcome_unknown(&self, _flow: Flow) {}
@@ -393,6 +397,15 @@ pub enum Change<'a> {
         id: &'a str,
         /// The operator's reason.
         reason: &'a str,
+    },
+    /// The state of attacks was set (AD-ATTACK).
+    AttackSet {
+        /// The class, `logins`, or `*` for all.
+        class: &'a str,
+        /// The state.
+        mode: AttackMode,
+        /// The operator's reason, if one was given.
+        reason: Option<&'a str>,
     },
     /// Blocks were lifted.
     BlockLifted {

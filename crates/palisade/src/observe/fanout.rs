@@ -17,8 +17,8 @@ use super::surges::Surges;
 use super::who::Who;
 use super::{Audit, DenialLog, Lookout, Metrics};
 use crate::engine::{
-    CandidateSeen, ChallengeEvent, DecisionEvent, InstanceFailure, KeyedAnswer, ModeChange,
-    Observer, OperatorChange, OverageSeen, ReachedThreshold, TenantSeen,
+    AttackSeen, CandidateSeen, ChallengeEvent, DecisionEvent, InstanceFailure, KeyedAnswer,
+    ModeChange, Observer, OperatorChange, OverageSeen, ReachedThreshold, TenantSeen,
 };
 
 /// Metrics, log, audit and lookout of one process.
@@ -210,6 +210,13 @@ impl Observer for Fanout {
         self.each()
             .chain(others)
             .for_each(|one| one.threshold(reached));
+    }
+
+    fn attack(&self, seen: &AttackSeen<'_>) {
+        if let Some(lookout) = &self.lookout {
+            lookout.attack(seen);
+        }
+        self.each().for_each(|one| one.attack(seen));
     }
 
     fn candidate_differs(&self, seen: &CandidateSeen<'_>) {

@@ -18,7 +18,7 @@ use palisade_store::{StoreError, StoreRisks};
 use super::audit::record::code_of;
 use super::classes::{KnownClasses, flow_name};
 use super::who::{Who, log_digest};
-use crate::engine::{DecisionEvent, ModeChange, Observer, Subject, TenantSeen};
+use crate::engine::{AttackSeen, DecisionEvent, ModeChange, Observer, Subject, TenantSeen};
 
 /// Writes denials to `tracing`, target `palisade::denied`.
 #[derive(Debug)]
@@ -73,7 +73,7 @@ impl DenialLog {
         {
             return false;
         }
-        if decision.rule == Some(Rule::L_GLOBAL) {
+        if decision.rule.is_some_and(Rule::sheds_load) {
             return first_of_second(&self.shed_second, decision.at);
         }
         let number = self.denials.fetch_add(1, Ordering::Relaxed);
@@ -222,6 +222,30 @@ const fn line_of(event: Event, policy: Policy) -> Option<Line> {
 }
 
 impl Observer for DenialLog {
+    fn attack(&self, seen: &AttackSeen<'_>) {
+        let figures = &seen.figures;
+        match seen.over {
+            None => tracing::warn!(
+                target: "palisade::limits",
+                event = "attack_declared",
+                class = seen.class,
+                count = figures.count,
+                prefixes = figures.prefixes,
+                usual = figures.usual,
+                threshold = figures.threshold,
+                "an attack was declared: limits are tightened"
+            ),
+            Some(end) => tracing::warn!(
+                target: "palisade::limits",
+                event = "attack_over",
+                class = seen.class,
+                count = figures.count,
+                reason = end.name(),
+                "an attack is over"
+            ),
+        }
+    }
+
     fn decided(&self, seen: &DecisionEvent<'_>) {
         if self.concerns(seen) {
             self.record(seen, &Who::of(&self.keyring, seen.subject));

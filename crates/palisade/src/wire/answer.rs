@@ -66,6 +66,12 @@ pub struct Answer<'a> {
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     #[cfg_attr(feature = "openapi", schema(required = false))]
     pub warnings: &'a [ThresholdWarning],
+    /// Whether an attack is on; absent if none would tighten a limit of the request.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub attack: Option<bool>,
+    /// Figure in force, for this caller, of the most constraining limit that an attack tightens.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit_in_force: Option<u64>,
     /// Headers to copy into the response to the client.
     #[serde(serialize_with = "as_map")]
     #[cfg_attr(feature = "openapi", schema(value_type = std::collections::BTreeMap<String, String>))]
@@ -107,6 +113,8 @@ impl<'a> Answer<'a> {
             not_asked: decision.not_asked.as_deref().unwrap_or_default(),
             waited_ms: decision.waited_ms,
             warnings: decision.warnings.as_deref().unwrap_or_default(),
+            attack: decision.attack.map(|note| note.is_on),
+            limit_in_force: decision.attack.map(|note| note.limit_in_force),
             headers: headers(decision, families),
             status: decision.status,
             body: body(decision, urls, request_id),

@@ -1,6 +1,7 @@
 //! Parses JSON into [`GuardFacts`].
 
 use palisade_core::facts::{Confidence, DeviceFacts, FieldError, GuardFacts};
+use palisade_core::geo::{Geo, GeoFacts};
 use serde::Deserialize;
 
 use super::request::{address, header, id, token};
@@ -38,6 +39,14 @@ pub struct RawGuard<'a> {
     /// The client's device, as far as the application knows it.
     #[serde(borrow, default)]
     pub device: Option<RawDevice<'a>>,
+    /// Country of the client, by its code of two letters; looked up by address if absent.
+    #[serde(borrow, default, deserialize_with = "text")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, pattern = "^[A-Za-z]{2}$"))]
+    pub country: Option<Text<'a>>,
+    /// Number of the client's network (autonomous system); looked up by address if absent.
+    #[serde(default)]
+    #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 4_294_967_295_u64))]
+    pub asn: Option<u64>,
     /// True if the client has passed a challenge, which frees it from a soft block.
     #[serde(default)]
     #[cfg_attr(feature = "openapi", schema(required = false))]
@@ -102,6 +111,7 @@ impl RawGuard<'_> {
             account: id("account", self.account.as_deref())?,
             username: id("username", self.username.as_deref())?,
             device: self.device.unwrap_or_default().into_facts()?,
+            geo: GeoFacts::stating(Geo::stated(self.country.as_deref(), self.asn)?),
             challenge_passed: self.challenge_passed,
             pass: token(self.challenge_token.as_deref())?,
             request_id: id("request_id", self.request_id.as_deref())?,

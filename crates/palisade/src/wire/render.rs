@@ -73,6 +73,14 @@ impl Answer<'_> {
             raw(out, ",\"warnings\":");
             serde_json::to_writer(&mut *out, self.warnings)?;
         }
+        if let Some(is_on) = self.attack {
+            raw(out, ",\"attack\":");
+            raw(out, if is_on { "true" } else { "false" });
+        }
+        if let Some(limit) = self.limit_in_force {
+            raw(out, ",\"limit_in_force\":");
+            number(out, limit);
+        }
         raw(out, ",\"headers\":{");
         separated(out, &self.headers, |out, (name, value)| {
             raw(out, "\"");

@@ -1,12 +1,14 @@
 //! Types that only policies have.
 
 mod names;
+mod percent;
 mod rate;
 mod secret;
 mod shares;
 mod url;
 
 pub use names::{AgentFragment, OneOrMany};
+pub(crate) use percent::Percent;
 pub(crate) use rate::MaybeZero;
 pub use rate::Rate;
 pub use secret::SecretSource;

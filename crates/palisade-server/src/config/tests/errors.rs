@@ -653,3 +653,57 @@ fn m2_a_challenge_that_no_proxy_can_show_is_not_required() {
         "no error"
     );
 }
+
+#[test]
+fn ad_attack_a_share_that_cannot_be_and_what_it_does_not_go_with() {
+    let limit = |more: &str| {
+        errors(&format!(
+            "[[limit]]\nname = \"a\"\nby = [\"ip\"]\nrate = \"5/min\"\n{more}\n"
+        ))
+    };
+    assert_eq!(limit("under_attack = \"50%\""), "no error");
+    for share in ["\"0%\"", "\"100%\"", "\"half\"", "0.5", "50"] {
+        let said = limit(&format!("under_attack = {share}"));
+        assert!(
+            said.contains("must be a share from `1%` to `99%`"),
+            "{said}"
+        );
+        assert!(said.contains(":5:"), "{said}");
+    }
+    for other in ["throttle = true", "shadow = true", "overdraft = true"] {
+        let said = limit(&format!("under_attack = \"50%\"\n{other}"));
+        assert!(
+            said.contains("`limit.under_attack` and `"),
+            "{other}: {said}"
+        );
+    }
+}
+
+#[test]
+fn ad_load_bounds_that_contradict_each_other_and_priorities_that_are_none() {
+    let said = errors("[adaptive]\nprotect = \"upstream\"\nmin = 20\nmax = 10\n");
+    assert!(
+        said.contains("`adaptive.min` is above `adaptive.max`"),
+        "{said}"
+    );
+    let said = errors("[adaptive]\nprotect = \"upstrem\"\n");
+    assert!(said.contains("upstream"), "{said}");
+    let said = errors("[[class]]\nname = \"a\"\npriority = 10\n");
+    assert!(said.contains("priority"), "{said}");
+}
+
+#[test]
+fn ad_attack_figures_that_nothing_uses_are_warned_of() {
+    let warned = |text: &str| {
+        let read = read(text, &Env::default()).unwrap();
+        format!("{:?}", read.warnings)
+    };
+    let alone = warned("[adaptive]\nmin = 9\nsurge = 3\n");
+    assert!(alone.contains("`adaptive.min` has no effect"), "{alone}");
+    assert!(alone.contains("`adaptive.surge` has no effect"), "{alone}");
+    let used = warned(
+        "[adaptive]\nprotect = \"upstream\"\nmin = 9\nsurge = 3\n\
+         [[limit]]\nname = \"a\"\nby = [\"ip\"]\nrate = \"5/min\"\nunder_attack = \"50%\"\n",
+    );
+    assert!(!used.contains("has no effect"), "{used}");
+}

@@ -11,6 +11,7 @@ mod interim;
 mod kept;
 mod login;
 mod page;
+mod place;
 mod pool;
 mod spend;
 mod upgrade;
@@ -26,7 +27,7 @@ use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, V
 use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
-use palisade::engine::{RequestAnswer, ReservationGuard};
+use palisade::engine::{LoadPermit, RequestAnswer, ReservationGuard};
 use palisade::extract::client_id::FORM_BYTES_MAX;
 use palisade::extract::{ArrivedRequest, arrive};
 use palisade_core::RequestFacts;
@@ -177,6 +178,11 @@ impl Proxy {
             Passage::Open(passing) => *passing,
             Passage::Closed(answer) => return Ok(refused_for(spend, &answer, id, &parts.headers)),
         };
+        let engine = &self.enforcer.engine;
+        let place = match engine.take_place(&passing.answer.policy, &passing.facts) {
+            Ok(place) => place,
+            Err(shed) => return Ok(refused_for(spend, &shed, id, &parts.headers)),
+        };
         let has_costs = passing.spending.is_some();
         let hang_up = || client.hang_up(parts.version);
         let hold = passing.guard;
@@ -203,13 +209,15 @@ impl Proxy {
         let spoken = std::mem::replace(request.version_mut(), Version::HTTP_11);
         let mut response = match attempt {
             None => {
-                self.forward(request, client.early(spoken), hold, id)
+                self.forward(request, client.early(spoken), (hold, place), id)
                     .await?
             }
-            Some((attempt, asked)) => match self.attempt(attempt, request, hold, id).await? {
-                Ok(response) => response,
-                Err(answer) => return Ok(refused(&answer, id, &asked)),
-            },
+            Some((attempt, asked)) => {
+                match self.attempt(attempt, request, (hold, place), id).await? {
+                    Ok(response) => response,
+                    Err(answer) => return Ok(refused(&answer, id, &asked)),
+                }
+            }
         };
         if [StatusCode::UNAUTHORIZED, StatusCode::FORBIDDEN].contains(&response.status()) {
             let now = self.enforcer.engine.clock().now();
@@ -257,7 +265,7 @@ impl Proxy {
             let arrived = arrived.as_mut().ok();
             *spend = arrived.and_then(|arrived| self.spend_route(arrived));
         }
-        let arrived = match enforcer.admit(visit, arrived).await? {
+        let mut arrived = match enforcer.admit(visit, arrived).await? {
             ArrivalCheck::In(arrived) => arrived,
             ArrivalCheck::Out(answer) => return Ok(Passage::Closed(answer)),
         };
@@ -272,6 +280,7 @@ impl Proxy {
                 return Ok(Passage::Closed(Box::new(answer)));
             }
         };
+        arrived.facts.known_device = login.as_ref().is_some_and(Login::is_of_known_device);
         let (spending, costs) = costs.unzip();
         let decided = enforcer.decide(visit, arrived, body.bytes(), costs).await?;
         if !decided.answer.decision.is_allowed() {
@@ -371,16 +380,16 @@ impl Proxy {
         &self,
         mut request: Request<Outgoing>,
         early: Option<Early>,
-        mut hold: Option<Hold>,
+        (mut hold, place): (Option<Hold>, Option<LoadPermit>),
         id: &RequestId,
     ) -> Result<Response<Relayed>, Problem> {
         let upgrade = upgrade::wanted(&mut request);
         let Some(early) = early.filter(|_| upgrade.is_none()) else {
-            let asked = self.ask(request, upgrade.is_some(), &mut hold, id);
+            let asked = self.ask(request, upgrade.is_some(), (&mut hold, place), id);
             return self.relayed(asked.await?, upgrade, hold, id);
         };
         interim::pass_on(&mut request, &early);
-        let response = self.ask(request, false, &mut hold, id).await?;
+        let response = self.ask(request, false, (&mut hold, place), id).await?;
         early.told().await;
         self.relayed(response, None, hold, id)
     }
@@ -390,10 +399,10 @@ impl Proxy {
         &self,
         request: Request<Outgoing>,
         upgrades: bool,
-        hold: &mut Option<Hold>,
+        (hold, place): (&mut Option<Hold>, Option<LoadPermit>),
         id: &RequestId,
     ) -> Result<Response<Arriving>, Problem> {
-        let asked = self.link.ask(request, upgrades, id);
+        let asked = place::ask(&self.link, request, upgrades, place, id);
         match hold {
             None => asked.await,
             Some(hold) => hold.wait_for(Box::pin(asked).as_mut()).await,
@@ -406,13 +415,19 @@ impl Proxy {
         &self,
         attempt: Box<Attempted>,
         mut request: Request<Outgoing>,
-        hold: Option<Hold>,
+        (hold, place): (Option<Hold>, Option<LoadPermit>),
         id: &RequestId,
     ) -> Result<Result<Response<Relayed>, RequestAnswer>, Problem> {
         let upgrade = upgrade::wanted(&mut request);
         let link = Arc::clone(&self.link);
         let under_way = Arc::clone(&self.under_way).try_read_owned().ok();
-        let seen = attempt.see(link, request, upgrade.is_some(), id.clone(), under_way);
+        let seen = attempt.see(
+            (link, place),
+            request,
+            upgrade.is_some(),
+            id.clone(),
+            under_way,
+        );
         match seen.await? {
             Seen::Refused(answer) => Ok(Err(answer)),
             Seen::Answered(response, wait) => {

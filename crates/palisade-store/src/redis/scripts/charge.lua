@@ -9,11 +9,14 @@
 -- ARGV[1] the limits in use: per limit '<BI4I4d' flags, limit, capacity, window in µs
 --         (0: month, -1: year)
 -- ARGV[2] the decisions, one after the other: '<BB' operation, buckets; if 128 was added to
---         the operation '<d' the instant (else it is this server's clock); per bucket
+--         the operation '<d' the instant (else it is this server's clock); if 64 was added
+--         '<I2ddI4' a mark: its key's place, the revision it must have, when it ends, the
+--         length of its bytes, then these; per bucket
 --         '<I2I2I4' its key's place, its limit's place, cost; if something is given back,
---         then per bucket '<d' when it was taken
+--         then per bucket '<d' when it was taken (-1: the cost is charged instead)
 -- returns one string: '<d' the clock (0: it was not read), then per decision '<BB'
---         admitted, rebuilt, and per bucket either the head of its bytes as a charge has
+--         admitted (of a decision with a mark: 0 the record has changed, and nothing was
+--         done; 1 done; 2 the mark was there, and nothing was done), rebuilt, and per bucket either the head of its bytes as a charge has
 --         left them, or '<BBddd' 0, kind, two numbers of the state found (after a refund:
 --         left), wait
 --
@@ -468,7 +471,17 @@ rare = function()
     return give_back_window(raw, now, cost, l, taken), ends
   end
 
-  made = { recode = recode, adopt = adopt, refund = refund }
+  -- Charges a cost that may not fit; the bytes, the instant at which they end where it
+  -- has moved on, and the wait.
+  local function surcharge(kind, raw, now, cost, l)
+    local ends = false
+    if raw and kind ~= l.kind then raw, ends = adopt(kind, raw, now, l) end
+    local wait, _, _, new, ending = l.lane(raw, now, cost, l.counts, l)
+    if new == nil then return raw, ends, wait end
+    return new, ending or ends, wait
+  end
+
+  made = { recode = recode, adopt = adopt, refund = refund, surcharge = surcharge }
   return made
 end
 
@@ -529,12 +542,13 @@ end
 -- something is given back. Answers as a lane does, after the bytes and their kind.
 local function unusual(raw, kind, now, cost, l, operation, taken)
   if operation > PEEK then
-    local ending
-    raw, ending = rare().refund(kind, raw, now, cost, l, taken)
+    local change, ending, waited = rare().refund, nil, nil
+    if taken and taken < 0 then change = rare().surcharge end
+    raw, ending, waited = change(kind, raw, now, cost, l, taken)
     kind = raw and kind_of(raw) or EMPTY
     local lane = raw and lane_of(kind) or l.lane
     local wait, a, b = lane(raw, now, cost, false, l)
-    return raw, kind, wait, a, b, nil, ending
+    return raw, kind, waited or wait, a, b, nil, ending
   end
   local wait, a, b = lane_of(kind)(raw, now, cost, false, l)
   local new, ending
@@ -565,18 +579,27 @@ local clock = false
 local said, length, late, injected = { byte(asked, 1, 64) }, 1, {}, false
 local places, news, endings = {}, {}, {}
 
--- A decision's operation, its number of buckets, its instant (false: the server's clock) and
--- where its buckets begin.
+-- A decision's operation, its number of buckets, its instant (false: the server's clock), and
+-- where its buckets and its mark (false: it has none) begin.
 local function header(at)
   local operation, buckets = byte(asked, at, at + 1)
-  if operation < 128 then return operation, buckets, false, at + 2 end
-  return operation - 128, buckets, unpack_struct('<d', asked, at + 2), at + 10
+  local now, mark = false, false
+  at = at + 2
+  if operation >= 128 then
+    operation, now = operation - 128, unpack_struct('<d', asked, at)
+    at = at + 8
+  end
+  if operation >= 64 then
+    local length = unpack_struct('<I4', asked, at + 18)
+    operation, mark, at = operation - 64, at, at + 22 + length
+  end
+  return operation, buckets, now, at, mark
 end
 
 local at = 1
 while at <= #asked do
-  local operation, buckets, now, first = header(at)
-  local shows_left = operation == CHARGE
+  local operation, buckets, now, first, mark = header(at)
+  local shows_left, has_instants = operation == CHARGE, operation == GIVE_BACK
   if operation == PART then operation = CHARGE end
   if now then
     injected = true -- tests only
@@ -586,6 +609,23 @@ while at <= #asked do
       clock = time[1] * 1000000 + time[2]
     end
     now = clock
+  end
+
+  if mark then
+    -- Laid out like a record of `commit.lua`.
+    local place, expected, ending, size = unpack_struct('<I2ddI4', asked, mark)
+    local text, raw, revision = sub(asked, mark + 22, mark + 21 + size), bytes[place], 0
+    if raw and #raw >= 14 then
+      local found, stands = unpack_struct('<I7I7', raw)
+      if stands > now then revision = found end
+    end
+    if revision == expected and ending > now and (not raw or #raw >= 14) then
+      put(place, pack('<I7I7', expected + 1, ending) .. text, ending)
+      mark = 1
+    else
+      mark = revision == expected + 1 and sub(raw, 15) == text and 2 or 0
+      operation = PEEK
+    end
   end
 
   local admitted, rebuilt, head_at = 1, 0, length + 1
@@ -608,7 +648,7 @@ while at <= #asked do
       if not l.step_hi then with_ticks(l) end
       kind = raw and kind_of(raw) or EMPTY
       if kind == EMPTY or lane_of(kind)(raw, now, 1, false, l) then
-        local taken = operation == GIVE_BACK
+        local taken = has_instants
           and unpack_struct('<d', asked, first + 8 * (buckets + i - 1))
         raw, kind, wait, a, b, new, ending = unusual(raw, kind, now, cost, l, operation, taken)
         if operation > PEEK then put(place, raw, ending) end
@@ -625,7 +665,7 @@ while at <= #asked do
     places[i], news[i], endings[i] = place, new, ending
     said[head_at + i] = shows_left and wait == FITS and head or full(kind, a, b, wait)
   end
-  if operation == GIVE_BACK then at = at + 8 * buckets end
+  if has_instants then at = at + 8 * buckets end
 
   if operation > PEEK then
     admitted = 1
@@ -642,7 +682,8 @@ while at <= #asked do
       end
     end
   end
-  if admitted == 0 or rebuilt > 0 then said[head_at] = string.char(admitted, rebuilt) end
+  admitted = mark or admitted
+  if admitted ~= 1 or rebuilt > 0 then said[head_at] = string.char(admitted, rebuilt) end
 end
 
 for place = 1, #KEYS do

@@ -97,6 +97,7 @@ impl Engine {
         let began = self.begin_timing();
         let (mut answer, notes) = self.answer_command(op, facts).await?;
         self.end_timing(began);
+        self.note_login(&answer.policy, (op, facts), &answer.decision, &notes);
         self.observer().decided(&DecisionEvent {
             subject: Subject::Guard(op, facts),
             decision: &answer.decision,
@@ -124,6 +125,7 @@ impl Engine {
             let area = self.watched_area(&policy, op, facts, &mut signals);
             let pass = self.spend_on_command(op, facts).await;
             signals.challenge_passed |= pass.as_ref().is_some_and(PassNote::is_accepted);
+            let located = self.located(&policy, op, facts, &mut signals);
             let (mut decision, notes) = self.judge_command(&policy, op, &signals).await;
             decision.pass = pass;
             self.offer_to_command(&policy, op, facts, &mut decision);
@@ -133,6 +135,9 @@ impl Engine {
             // A repetition of an earlier answer is no second failure (G-ONCE).
             if let Some((area, account)) = area.filter(|_| !notes.replayed) {
                 self.guard.areas.failed(area, account, self.now());
+            }
+            if let Some((account, country)) = located.filter(|_| decision.is_allowed()) {
+                self.guard.countries.succeeded(account, country);
             }
             (decision, notes)
         } else {

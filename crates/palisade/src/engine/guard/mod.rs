@@ -4,6 +4,7 @@
 mod api;
 mod areas;
 mod command;
+mod countries;
 mod login;
 mod records;
 mod sessions;
@@ -17,4 +18,5 @@ pub(super) use command::RETRIES_MAX;
 pub(super) struct Guard {
     turns: turns::Turns,
     areas: areas::Areas,
+    countries: countries::Countries,
 }

@@ -16,6 +16,7 @@ use palisade_core::rule::Rule;
 use palisade_core::time::Micros;
 use palisade_store::Take;
 
+use super::super::adaptive::attack_note;
 use super::super::counters::Terms;
 use super::super::link::NoAnswer;
 use super::super::thresholds::warnings;
@@ -149,6 +150,7 @@ impl Engine {
             self.note_overage(&answer.policy, facts, decision);
         }
         self.note_thresholds(&answer.policy, decision, Some(Subject::Request(facts)));
+        self.note_attack(&answer.policy, facts, decision);
         self.link.observer().decided(&DecisionEvent {
             subject: Subject::Request(facts),
             decision,
@@ -187,6 +189,8 @@ impl Engine {
         };
         tell_not_asked(&plan, &mut answer.decision);
         answer.decision.warnings = warnings(&policy, &answer.decision.limits);
+        answer.decision.attack = attack_note(&plan, &answer.decision);
+        self.note_use(&plan, take, &answer.decision);
         (answer, bypassed)
     }
 
@@ -200,9 +204,11 @@ impl Engine {
         tenant: Option<&'p TenantPolicy>,
         facts: &RequestFacts,
     ) -> Plan<'p> {
-        resolve(policy, tenant, &self.keyring, facts, |hash| {
+        let mut plan = resolve(policy, tenant, &self.keyring, facts, |hash| {
             self.tier_of(policy, hash)
-        })
+        });
+        self.tighten(policy, tenant, facts, &mut plan);
+        plan
     }
 
     /// The tier that an operator put a key on, if one did.

@@ -29,6 +29,10 @@ impl Engine {
         if !policy.enabled {
             return None;
         }
+        // Looked up here, so that the copy below does not look it up a second time.
+        if policy.asks_for_geo() {
+            let _ = policy.geo_of(facts);
+        }
         let is_behind_the_edge = facts.layers == Layers::Identity;
         let facts = RequestFacts {
             layers: Layers::Edge,
@@ -55,6 +59,7 @@ impl Engine {
             None if self.allowlisted(&facts).is_some() => return None,
             None => self.known_denial(check).await?,
         };
+        self.note_attack(&policy, &facts, &decision);
         self.link.observer().decided(&DecisionEvent {
             subject: Subject::Request(&facts),
             decision: &decision,

@@ -119,7 +119,7 @@ impl Engine {
 
     /// Something was given back to these buckets at `at`, by the store's clock: what this node
     /// remembers of them goes, and the others are told.
-    fn reopen(&self, charges: &[Charge<'_>], at: Micros) {
+    pub(in crate::engine) fn reopen(&self, charges: &[Charge<'_>], at: Micros) {
         self.counters
             .reopen(&charges.iter().map(|charge| charge.id).collect());
         // Where something is reserved the others ask again soon by themselves (B-REMEMBER).

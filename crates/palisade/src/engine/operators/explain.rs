@@ -224,6 +224,10 @@ const MEANINGS: &[(Rule, &str)] = &[
         "the service is shedding load for all callers",
     ),
     (
+        Rule::AD_LOAD,
+        "the application has as many requests in progress as it can answer in good time",
+    ),
+    (
         Rule::L_DEFAULT_DENY,
         "no limit is configured for this request, so it is refused",
     ),
@@ -301,6 +305,10 @@ const MEANINGS: &[(Rule, &str)] = &[
     (
         Rule::G_ROTATION_REPEAT,
         "new devices keep trying one account",
+    ),
+    (
+        Rule::P_GUARD,
+        "the account has never logged in from this country",
     ),
     (
         Rule::G_SPRAY_WIDE,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use palisade_core::FieldError;
-use palisade_core::budget::{Costs, Counts, Fate, Part, Reservation};
+use palisade_core::budget::{Corrections, Costs, Counts, Fate, Part, Reservation};
 use palisade_core::decide::{JudgedCharges, decide, refuse};
 use palisade_core::decision::Decision;
 use palisade_core::limit::Reading;
@@ -19,6 +19,7 @@ use super::super::Engine;
 use super::super::limits::limit_named;
 use super::super::link::NoAnswer;
 use super::anchor::Anchor;
+use super::fate::FateWrite;
 use super::tally::Outcome;
 use super::{ExtendAnswer, Hold, ReservationError, Settlement, is_slot};
 
@@ -154,16 +155,17 @@ impl Engine {
         }
         let extended = made.extended(&held, asked, now);
         let fate = Fate::Held(Box::new(extended.clone()));
-        if !self
-            .seal_fate(&extended, (&fate, found.revision), ends)
-            .await?
-        {
+        // The old hits go back with the new state. A crash before this leaves a slot taken twice
+        // until its window has passed, and never one too few.
+        let corrections = Corrections {
+            back: made.freed,
+            more: Vec::new(),
+        };
+        let write = self.write_fate(&extended, (&fate, found.revision), &corrections, ends);
+        if matches!(write.await?, FateWrite::Conflict) {
             self.undo(policy, &held, &made.taken, ends).await;
             return Ok(ExtendAttempt::LostRace);
         }
-        // Freed last: a crash before this leaves a slot taken twice until its window has passed,
-        // and never one too few.
-        self.undo(policy, &held, &made.freed, ends).await;
         self.register.remember(&extended, now);
         let answer = self.held(&extended, now).map(ExtendAnswer::Held);
         Ok(ExtendAttempt::Answer(

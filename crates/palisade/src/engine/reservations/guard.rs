@@ -202,7 +202,6 @@ impl Drop for ReservationGuard {
         let settling = PendingSettle {
             reservation: (*self.reservation).clone(),
             used: self.used.take(),
-            by: rand::random(),
         };
         self.engine.settle_dropped(settling);
     }

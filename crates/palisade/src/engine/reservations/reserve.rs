@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use palisade_core::budget::{Amount, Costs, Counts, Fate, Part, Reservation};
+use palisade_core::budget::{Amount, Corrections, Costs, Counts, Fate, Part, Reservation};
 use palisade_core::decision::{Decision, LimitReading, Mode};
 use palisade_core::facts::RequestFacts;
 use palisade_core::failure::Policy;
@@ -18,6 +18,7 @@ use super::super::limits::limit_named;
 use super::super::thresholds::warnings;
 use super::super::{Engine, RequestAnswer};
 use super::anchor::{Anchor, NAME};
+use super::fate::FateWrite;
 use super::tally::Outcome;
 use super::{Hold, ReserveAnswer};
 
@@ -317,8 +318,10 @@ impl Engine {
             // Marks it as owned, so that it is no longer released as a charge of unknown outcome.
             None => {
                 let fate = Fate::Held(Box::new(again.clone()));
-                let is_ours = self.seal_fate(&again, (&fate, 0), ends).await;
-                is_ours.is_ok_and(|is_ours| is_ours).then_some(again)
+                let nothing = Corrections::default();
+                let write = self.write_fate(&again, (&fate, 0), &nothing, ends).await;
+                let is_ours = !matches!(write, Ok(FateWrite::Conflict) | Err(_));
+                is_ours.then_some(again)
             }
         }
     }

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use palisade_core::budget::{Fate, Reservation, SettlementRecord};
+use palisade_core::budget::{Corrections, Fate, Reservation, SettlementRecord};
 use palisade_core::plan::{Charge, OnExceed};
 use palisade_core::receipt::Line;
 use palisade_core::time::{Micros, SECOND};
@@ -195,20 +195,18 @@ impl Engine {
                 Some(part.line.charged(part.line.cost, at))
             })
             .collect();
-        // A settlement without units marks a released charge, which a repeated request can no
-        // longer claim.
-        let nobodys = Fate::Settled(SettlementRecord::default());
-        if made.is_empty() || !self.seal_fate(reservation, (&nobodys, 0), ends).await? {
+        if made.is_empty() {
             return Ok(());
         }
-        let policy = self.policy();
-        if self
-            .return_lines(&policy, reservation, &made, ends)
+        // A settlement without units marks a released charge, which a repeated request can no
+        // longer claim. If it has been claimed, the charge stays.
+        let nobodys = Fate::Settled(SettlementRecord::default());
+        let corrections = Corrections {
+            back: made,
+            more: Vec::new(),
+        };
+        self.write_fate(reservation, (&nobodys, 0), &corrections, ends)
             .await
-            .is_err()
-        {
-            self.retries.note_dropped();
-        }
-        Ok(())
+            .map(drop)
     }
 }

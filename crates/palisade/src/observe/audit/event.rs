@@ -108,6 +108,12 @@ kinds! {
     GuardShadow = "guard.shadow_block", Info, Security;
     /// Failures over all accounts and networks rose far above the usual.
     GuardSurge = "guard.surge", Warning, Security;
+    /// An attack on a class, or on logins, was declared: limits with `under_attack` are tightened.
+    AttackDeclared = "attack_declared", Critical, Security;
+    /// An attack is over. `reason` is `quiet`, or `one_hour_in_six`: the most without an operator.
+    AttackOver = "attack_over", Warning, Security;
+    /// An operator set whether an attack is on.
+    AttackSet = "attack_set", Warning, Security;
     /// An allowlist entry was added.
     AllowlistAdded = "rate_limit_allowlist_added", Info, Security;
     /// An allowlist entry was removed.

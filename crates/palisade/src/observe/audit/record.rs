@@ -17,7 +17,7 @@ use super::event::{Actor, Event, EventKind, Hex, Network};
 use super::per_second::WriteTiming;
 use super::{Audit, Severity};
 use crate::engine::{
-    CandidateSeen, Change, DecisionEvent, KeyChange, ModeChange, Observer, Operator,
+    AttackSeen, CandidateSeen, Change, DecisionEvent, KeyChange, ModeChange, Observer, Operator,
     OperatorChange, OverageSeen, ReachedThreshold, Score, Subject, TenantSeen,
 };
 use crate::observe::classes::flow_name;
@@ -127,6 +127,22 @@ impl Observer for Audit {
         self.shared.push(event);
     }
 
+    fn attack(&self, seen: &AttackSeen<'_>) {
+        let kind = match seen.over {
+            None => EventKind::AttackDeclared,
+            Some(_) => EventKind::AttackOver,
+        };
+        let mut event = Event::new(kind, seen.at);
+        let figures = &seen.figures;
+        event.class = Some(seen.class.into());
+        event.count = Some(u64::from(figures.count));
+        event.from = Some(format!("usual {}", figures.usual).into());
+        event.to = Some(format!("threshold {}", figures.threshold).into());
+        event.subject = Some(format!("prefixes {}", figures.prefixes).into());
+        event.reason = seen.over.map(|end| end.name().into());
+        self.shared.push(event);
+    }
+
     fn candidate_differs(&self, seen: &CandidateSeen<'_>) {
         self.record_difference(seen);
     }
@@ -162,10 +178,10 @@ impl Audit {
     /// True if a decision needs the subject's digests. Cheap for allowed requests, and for load
     /// that is shed.
     pub(in crate::observe) fn concerns(&self, seen: &DecisionEvent<'_>) -> bool {
-        if seen.decision.rule == Some(Rule::L_GLOBAL) {
+        if seen.decision.rule.is_some_and(Rule::sheds_load) {
             // Counted without digests, which would cost more than the decision to shed the request.
             let mut event = Event::new(EventKind::GlobalThrottleExceeded, seen.decision.at);
-            event.rule = Some(Rule::L_GLOBAL);
+            event.rule = seen.decision.rule;
             event.code = Some("throttling.rate_limit_exceeded");
             self.shared.count_as(event, WriteTiming::Together);
             return false;
@@ -436,6 +452,17 @@ fn changed(change: Change<'_>, at: Micros) -> Event {
             let mut event = Event::new(EventKind::ReservationReleased, at);
             event.subject = Some(id.into());
             event.reason = Some(reason.into());
+            event
+        }
+        Change::AttackSet {
+            class,
+            mode,
+            reason,
+        } => {
+            let mut event = Event::new(EventKind::AttackSet, at);
+            event.class = Some(class.into());
+            event.to = Some(mode.name().into());
+            event.reason = reason.map(Into::into);
             event
         }
         Change::BlockLifted { id, score, reason } => {

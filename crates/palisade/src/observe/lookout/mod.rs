@@ -29,7 +29,7 @@ use serde::Serialize;
 
 use super::classes::{KnownClasses, flow_name};
 use super::who::{Who, log_digest};
-use crate::engine::{DecisionEvent, HealthReport, KeyedAnswer, ModeChange, Subject};
+use crate::engine::{AttackSeen, DecisionEvent, HealthReport, KeyedAnswer, ModeChange, Subject};
 use budgets::Budgets;
 use counts::Counts;
 use durations::Histogram;
@@ -248,6 +248,11 @@ impl Lookout {
     /// Records a state change of the failure machinery.
     pub(super) fn failure(&self, change: &ModeChange<'_>) {
         self.journal.lock().failure(change);
+    }
+
+    /// Records that an attack was declared, or is over.
+    pub(super) fn attack(&self, seen: &AttackSeen<'_>) {
+        self.journal.lock().attack(seen);
     }
 
     /// Records that another policy is in force.

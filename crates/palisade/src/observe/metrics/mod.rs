@@ -5,6 +5,7 @@ pub mod catalogue;
 mod cells;
 mod challenges;
 mod descriptors;
+mod geo;
 mod histogram;
 mod instances;
 mod limits;
@@ -52,6 +53,7 @@ pub struct Metrics {
     cells: cells::Cells,
     descriptors: descriptors::Descriptors,
     challenges: challenges::Challenges,
+    geo: geo::GeoCounts,
     instances: instances::Instances,
     limits: limits::Limits,
     only_successes: only_successes::OnlySuccesses,
@@ -159,6 +161,7 @@ impl Metrics {
             cells: cells::Cells::default(),
             descriptors: descriptors::Descriptors::default(),
             challenges: challenges::Challenges::default(),
+            geo: geo::GeoCounts::default(),
             instances: instances::Instances::default(),
             limits: limits::Limits::default(),
             only_successes: only_successes::OnlySuccesses::default(),
@@ -304,7 +307,7 @@ fn labels_of<'a>(seen: &DecisionEvent<'a>) -> (&'static str, &'a str) {
 /// True for a refusal because a limit was exceeded, not because the store or a right was missing.
 fn is_exceeded(decision: &Decision) -> bool {
     let is_exceeded = decision.error.is_some_and(ErrorCode::is_exceeded);
-    !decision.is_allowed() && (is_exceeded || decision.rule == Some(Rule::L_GLOBAL))
+    !decision.is_allowed() && (is_exceeded || decision.rule.is_some_and(Rule::sheds_load))
 }
 
 fn is_beyond_quota(decision: &Decision) -> bool {
@@ -330,6 +333,11 @@ impl Observer for Metrics {
         self.cells.count(place, decision.outcome, decision.mode);
         if is_exceeded(decision) {
             self.cells.count_exceeded(place);
+        }
+        if let Subject::Request(facts) = seen.subject
+            && let Some(geo) = facts.geo.known()
+        {
+            self.geo.count(geo, !decision.is_allowed());
         }
         if decision.would_refuse() {
             self.cells.count_shadow(place);

@@ -15,7 +15,7 @@ use http::header::{ACCEPT_LANGUAGE, HeaderMap, HeaderName, SET_COOKIE};
 use http::request::Parts;
 use http::{HeaderValue, Request, Response, StatusCode};
 use hyper::body::{Body, Incoming};
-use palisade::engine::RequestAnswer;
+use palisade::engine::{LoadPermit, RequestAnswer};
 use palisade::extract::login::{
     AttemptOutcome, AttemptRequest, Unreadable, drop_other_names, ended, is_in_query, username,
 };
@@ -27,6 +27,7 @@ use tokio::sync::OwnedRwLockReadGuard;
 
 use super::body::Outgoing;
 use super::kept::Arriving;
+use super::place;
 use super::upstream::Link;
 use crate::surfaces::Enforcer;
 use crate::surfaces::exchange::ids::RequestId;
@@ -138,6 +139,11 @@ impl Login {
         }))
     }
 
+    /// True if the browser has a device cookie of ours: it has logged in before.
+    pub(super) const fn is_of_known_device(&self) -> bool {
+        self.device.is_some()
+    }
+
     /// Asks the guard and the lockout, and opens the attempt (G-PENDING).
     pub(super) async fn ask(
         self,
@@ -183,7 +189,7 @@ impl Attempted {
     /// up. Shutdown waits for `under_way`.
     pub(super) async fn see(
         self,
-        link: Arc<Link>,
+        (link, place): (Arc<Link>, Option<LoadPermit>),
         request: Request<Outgoing>,
         upgrades: bool,
         id: RequestId,
@@ -191,7 +197,7 @@ impl Attempted {
     ) -> Result<Seen, Problem> {
         // A task of its own: if the client hangs up, this future is dropped and the attempt is not.
         let seen = tokio::spawn(async move {
-            let asked = link.ask(request, upgrades, &id).await;
+            let asked = place::ask(&link, request, upgrades, place, &id).await;
             let seen = self.conclude(asked, &id).await;
             drop(under_way);
             seen
@@ -298,6 +304,7 @@ fn facts(tried: &Tried<'_>, account: Id, device: Option<&DeviceId>) -> GuardFact
     let (headers, seen) = (&tried.parts.headers, tried.seen);
     let mut facts = GuardFacts::new(seen.ip);
     facts.user_agent.clone_from(&seen.user_agent);
+    facts.geo.clone_from(&seen.geo);
     facts.accept_language = text(headers, &ACCEPT_LANGUAGE);
     facts.platform = text(headers, &PLATFORM);
     facts.username = Some(account.clone());
