@@ -22,6 +22,8 @@ export interface RequestFacts {
   asn?: number | undefined;
   /** Whether the answer carries a receipt, with which the charge can be given back. */
   receipt?: boolean | undefined;
+  /** The token of `verifyChallenge`. It admits one request beyond a limit that asks for a challenge. */
+  challengeToken?: string | undefined;
   requestId?: string | undefined;
   correlationId?: string | undefined;
 }
@@ -69,6 +71,8 @@ export interface AttemptFacts {
   challengePassed?: boolean | undefined;
   /** The number or mail address that a one-time code came by: a success verifies it. */
   destination?: string | undefined;
+  /** The token of `verifyChallenge`. It frees one check. */
+  challengeToken?: string | undefined;
   requestId?: string | undefined;
   correlationId?: string | undefined;
 }
@@ -85,7 +89,10 @@ export type SendFacts = Omit<AttemptFacts, "account" | "username" | "destination
 };
 
 /** One call of a heavy endpoint (G-API). */
-export type HitFacts = Omit<AttemptFacts, "account" | "username" | "challengePassed" | "destination"> & {
+export type HitFacts = Omit<
+  AttemptFacts,
+  "account" | "username" | "challengePassed" | "challengeToken" | "destination"
+> & {
   account?: string | undefined;
 };
 

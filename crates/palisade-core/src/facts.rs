@@ -10,6 +10,7 @@ use std::num::NonZeroU32;
 use serde::{Deserialize, Serialize};
 
 use crate::budget::Costs;
+use crate::challenge::ShownPass;
 use crate::geo::GeoFacts;
 use crate::send::{Channel, Destination};
 
@@ -265,6 +266,9 @@ pub struct RequestFacts {
     /// Whether the surface marked the request as a bot's (I-BOT), in addition to the user agent's
     /// patterns.
     pub bot: bool,
+    /// Proof of a challenge that the caller has passed (C-BUYS). It is looked at only where a limit
+    /// asks for one.
+    pub pass: Option<Box<ShownPass>>,
     /// Country and network of the address.
     pub geo: GeoFacts,
     /// Whether it comes from a device that is known from an earlier login: an attack does not
@@ -306,6 +310,7 @@ impl RequestFacts {
             receipt: false,
             report: false,
             bot: false,
+            pass: None,
             geo: GeoFacts::default(),
             known_device: false,
             request_id: None,
@@ -419,6 +424,9 @@ pub struct GuardFacts {
     pub channel: Option<Channel>,
     /// Price of a send as its caller expects it, in ten-thousandths of the policy's currency.
     pub price: Option<u64>,
+    /// Proof of a challenge of ours that the client has passed: a check yields to it as to
+    /// `challenge_passed`, and a captcha stays until a success (C-BUYS).
+    pub pass: Option<Box<ShownPass>>,
     /// Carried into answers, logs and audits (I-ID); makes a retry harmless (G-ONCE) unless
     /// there is an `attempt_id`.
     pub request_id: Option<Id>,
@@ -489,6 +497,7 @@ impl GuardFacts {
             destination: None,
             channel: None,
             price: None,
+            pass: None,
             request_id: None,
             attempt_id: None,
             correlation_id: None,

@@ -17,6 +17,7 @@ mod support;
 pub mod adaptive;
 pub mod bodies;
 pub mod budget;
+pub mod challenge;
 pub mod decide;
 pub mod decision;
 pub mod facts;

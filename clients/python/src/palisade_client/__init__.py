@@ -21,6 +21,7 @@ from .facts import (
 from .guard import AsyncGuard, Attempt, Guard
 from .holder import AsyncReservation, Reservation
 from .reservations import ExtendAnswer, HeldReservation, ReserveAnswer, Settlement
+from .steps import Challenge, Verified
 from .unavailable import Caps, OnUnavailable
 
 __all__ = [
@@ -34,6 +35,7 @@ __all__ = [
     "BadInput",
     "Blocked",
     "Caps",
+    "Challenge",
     "Device",
     "ExtendAnswer",
     "Guard",
@@ -53,4 +55,5 @@ __all__ = [
     "Settlement",
     "TrustedProxies",
     "Unavailable",
+    "Verified",
 ]

@@ -62,6 +62,9 @@ class RequestFacts:
     asn: int | None = None
     receipt: bool | None = None
     """Whether the answer carries a receipt, with which the charge can be given back."""
+    challenge_token: str | None = _hidden()
+    """The token of `verify_challenge`. It admits one request beyond a limit that asks for a
+    challenge."""
     request_id: str = field(default_factory=new_request_id)
     correlation_id: str | None = None
 
@@ -136,6 +139,8 @@ class AttemptFacts:
     challenge_passed: bool | None = None
     destination: str | None = _hidden()
     """The number or mail address that a one-time code came by: a success verifies it."""
+    challenge_token: str | None = _hidden()
+    """The token of `verify_challenge`. It frees one check."""
     request_id: str = field(default_factory=new_request_id)
     correlation_id: str | None = None
 

@@ -295,6 +295,15 @@ pub struct LimitDef {
     pub under_attack: Option<Share>,
     /// Rule for an Envoy domain; a limit with one never applies to HTTP requests.
     pub descriptor: Option<DescriptorRule>,
+    /// Set if callers that have passed a challenge are admitted beyond the limit (C-BUYS).
+    pub challenge: Option<ChallengeExtra>,
+}
+
+/// Admission beyond a limit for callers that have passed a challenge.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ChallengeExtra {
+    /// Most of it per window; the limit once more if left out.
+    pub most: Option<NonZeroU32>,
 }
 
 impl LimitDef {
@@ -325,6 +334,23 @@ impl LimitDef {
             on_expiry: OnExpiry::Keep,
             under_attack: None,
             descriptor: None,
+            challenge: None,
+        }
+    }
+
+    /// The definition of what is admitted beyond this limit after a challenge, in buckets of its
+    /// own.
+    fn beyond(&self) -> Self {
+        Self {
+            name: format!("{}+challenge", self.name),
+            // Whatever the accuracy of the limit, more than this must never be bought.
+            accuracy: match self.accuracy {
+                Accuracy::Local => Accuracy::Local,
+                Accuracy::Exact | Accuracy::Leased => Accuracy::Exact,
+            },
+            warn_at: Vec::new(),
+            challenge: None,
+            ..self.clone()
         }
     }
 
@@ -377,6 +403,8 @@ pub struct Limit {
     pub role: Role,
     /// The limits on what is held reserved of its buckets (B-SHARE, B-EXPIRE).
     pub companions: Box<[Self]>,
+    /// The limit of what is admitted beyond this one after a challenge (C-BUYS).
+    pub beyond: Option<Box<Limit>>,
 }
 
 impl Limit {
@@ -397,8 +425,10 @@ impl Limit {
             .map_or_else(String::new, |class| format!(":class:{}", escape(class)));
         let window = def.window_label();
         let companions = companions::of(&def, scope);
+        let beyond = def.challenge.map(|_| Box::new(Self::bind(def.beyond())));
         Self {
             name: def.name.as_str().into(),
+            beyond,
             scope,
             family: def.family,
             tightened: def.tightened(&def.spec),
@@ -445,6 +475,16 @@ impl Limit {
         ];
         let mut changes = changes.into_iter();
         changes.find_map(|(key, has_changed)| has_changed.then_some(key))
+    }
+
+    /// Definition of the bucket of what is admitted beyond this limit, where `spec` is in force for
+    /// the caller: as much again, or as much as the policy says.
+    #[must_use]
+    pub fn spec_beyond(&self, spec: &BucketSpec) -> Option<BucketSpec> {
+        match self.def.challenge?.most {
+            None => Some(*spec),
+            Some(most) => BucketSpec::new(spec.algorithm(), most, spec.window(), None).ok(),
+        }
     }
 
     /// Whether the limit applies to requests, and not to descriptors of a domain.

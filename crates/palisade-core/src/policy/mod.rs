@@ -36,7 +36,8 @@ pub use domains::{
 };
 pub use host::{HOST_BYTES_MAX, Host, HostPattern};
 pub use limits::{
-    Accuracy, Class, ClassKind, Dimension, Family, Limit, LimitDef, OnExpiry, OnStoreFailure,
+    Accuracy, ChallengeExtra, Class, ClassKind, Dimension, Family, Limit, LimitDef, OnExpiry,
+    OnStoreFailure,
     QuotaUnit, Scope, SlotQueue, WhenProlonged,
 };
 pub use registered::{KeyRegistration, Origin, RegisteredCredentials};
@@ -70,6 +71,8 @@ pub struct Settings {
     pub rls: RlsSettings,
     /// Reservations.
     pub reservations: ReservationSettings,
+    /// Challenges.
+    pub challenge: crate::challenge::ChallengeSettings,
     /// `[adaptive]`: limits that follow what is measured.
     pub adaptive: AdaptiveSettings,
 }

@@ -18,7 +18,7 @@ use crate::policy::resolve::resolve;
 use crate::policy::sections::{Bots, Candidate, PolicyTable};
 use crate::policy::spend::Spends;
 use crate::policy::values::SourceUrl;
-use crate::policy::{figures, risks, sections, switches};
+use crate::policy::{challenge, figures, risks, sections, switches};
 use crate::tenants::file::{self as tenants, FileTenants};
 
 /// The policy that `defaults = true` starts from.
@@ -259,10 +259,15 @@ impl Document<'_> {
         // Limits are checked even if a value elsewhere is wrong: all errors at once.
         let class = source.and_then(|source| source.default_class.as_deref());
         let patterns = bots.clone().unwrap_or(NO_BOTS);
-        let complete = settings.is_some() && geo.is_some();
+        let challenge = challenge::read(root, &self.input, sink);
+        let complete = settings.is_some() && geo.is_some() && challenge.is_some();
         let geo = geo.cloned().unwrap_or_default();
-        let settings = settings.unwrap_or_default();
-        let resolved = resolve(root, class, &patterns, settings, enabled, &geo, sink);
+        let settings = Settings {
+            challenge: challenge.unwrap_or_default(),
+            ..settings.unwrap_or_default()
+        };
+        let mut resolved = resolve(root, class, &patterns, settings, enabled, &geo, sink);
+        let complete = challenge::bind(root, &mut resolved.parts, sink) && complete;
         let policy = PolicySet::new(revision, resolved.parts)
             .inspect_err(|error| sink.report(&Origin::Nowhere, format!("`tier.quota`: {error}")))
             .ok()?

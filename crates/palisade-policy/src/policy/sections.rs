@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::document::schema::{Schema, Section};
 use crate::geo::PlacesTable;
+use crate::policy::challenge::ChallengeTable;
 use crate::policy::values::{AgentFragment, SourceUrl, WebUrl};
 use crate::policy::{figures, tables};
 use crate::section;
@@ -77,5 +78,10 @@ pub fn schemas() -> impl Iterator<Item = Schema> {
         .chain(tables::schemas())
         .chain([Bots::SCHEMA])
         .chain(figures::schemas())
-        .chain([PlacesTable::SCHEMA, Urls::SCHEMA, Candidate::SCHEMA])
+        .chain([
+            ChallengeTable::SCHEMA,
+            PlacesTable::SCHEMA,
+            Urls::SCHEMA,
+            Candidate::SCHEMA,
+        ])
 }

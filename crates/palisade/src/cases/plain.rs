@@ -82,6 +82,7 @@ pub(super) fn request(line: &str, slash: EncodedSlash) -> Option<Event> {
         api_key: plain.api_key,
         cost: plain.cost,
         costs: None,
+        challenge_token: None,
         country: plain.country,
         asn: plain.asn,
         known_device: None,
@@ -92,6 +93,7 @@ pub(super) fn request(line: &str, slash: EncodedSlash) -> Option<Event> {
     Some(Event {
         at,
         operation: Operation::Request(Box::new(facts)),
+        challenge: None,
         expect: None,
     })
 }

@@ -6,7 +6,7 @@ use palisade_core::send::policy::MONEY_PARTS;
 use palisade_core::send::{Channel, Destination};
 use serde::Deserialize;
 
-use super::request::{address, header, id};
+use super::request::{address, header, id, token};
 use super::{Text, text};
 
 /// Facts of an attempt, as sent to `/v1/guard/…`.
@@ -65,6 +65,11 @@ pub struct RawGuard<'a> {
     #[serde(default)]
     #[cfg_attr(feature = "openapi", schema(minimum = 0, maximum = 100000))]
     pub price: Option<f64>,
+    /// Token of a passed challenge (`/v1/challenge/verify`), which frees a check from a
+    /// soft block, once.
+    #[serde(borrow, default, deserialize_with = "text")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, min_length = 1, max_length = 512))]
+    pub challenge_token: Option<Text<'a>>,
     /// Id of the attempt. A retry with the same id is counted once.
     #[serde(borrow, default, deserialize_with = "text")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, min_length = 1, max_length = 512))]
@@ -129,6 +134,7 @@ impl RawGuard<'_> {
                 .transpose()?,
             channel: self.channel,
             price: self.price.map(price).transpose()?,
+            pass: token(self.challenge_token.as_deref())?,
             request_id: id("request_id", self.request_id.as_deref())?,
             attempt_id: None,
             correlation_id: id("correlation_id", self.correlation_id.as_deref())?,

@@ -4,6 +4,7 @@ mod money;
 mod names;
 mod percent;
 mod rate;
+mod secret;
 mod shares;
 mod url;
 
@@ -12,5 +13,6 @@ pub use names::{AgentFragment, OneOrMany};
 pub(crate) use percent::Percent;
 pub(crate) use rate::MaybeZero;
 pub use rate::Rate;
+pub use secret::SecretSource;
 pub(crate) use shares::{Share, Shares};
 pub use url::{SourceUrl, Url, WebUrl};

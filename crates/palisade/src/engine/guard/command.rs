@@ -3,6 +3,7 @@
 
 use std::pin::pin;
 
+use palisade_core::challenge::PassNote;
 use palisade_core::decision::{Decision, Enforcement, KeyKind, LockoutNote, Mode};
 use palisade_core::facts::{Attempt, FieldError, GuardFacts, GuardOp};
 use palisade_core::failure::{DegradedKeys, Policy, SeenBlock, Trust};
@@ -120,7 +121,12 @@ impl Engine {
         let (decision, notes) = if !policy.enabled {
             (disabled(self.now()), GuardNotes::default())
         } else if op == GuardOp::OtpSend {
-            self.judge_send(&policy, facts).await
+            let pass = self.spend_on_command(op, facts).await;
+            let passed = pass.as_ref().is_some_and(PassNote::is_accepted);
+            let (mut decision, notes) = self.judge_send(&policy, facts, passed).await;
+            decision.pass = pass;
+            self.offer_to_command(&policy, op, facts, &mut decision);
+            (decision, notes)
         } else {
             let mut signals = Signals::resolve(&self.keyring, op, facts);
             let lockout = &policy.settings.lockout;
@@ -128,11 +134,15 @@ impl Engine {
                 signals.count_by_account(&self.keyring, facts);
             }
             let area = self.watched_area(&policy, op, facts, &mut signals);
+            let pass = self.spend_on_command(op, facts).await;
+            signals.challenge_passed |= pass.as_ref().is_some_and(PassNote::is_accepted);
             let located = self.located(&policy, op, facts, &mut signals);
             let (mut decision, notes, sent_to) = self.judge_command(&policy, op, &signals).await;
             if op == GuardOp::OtpSuccess && decision.is_allowed() && !notes.replayed {
                 self.verify_sends(&policy, facts, sent_to).await;
             }
+            decision.pass = pass;
+            self.offer_to_command(&policy, op, facts, &mut decision);
             // The lockout counts attempts only, so other commands get no note about it.
             let asked = signals.username.is_some() || op.attempt().is_none();
             decision.lockout = (lockout.enabled && !asked).then_some(LockoutNote::NotAsked);
@@ -297,7 +307,7 @@ pub(super) fn degraded_keys(policy: &PolicySet, flow: Flow, signals: &Signals) -
         fingerprint: signals.fingerprint.map(|found| found.digest.current),
         lockout: name.filter(|_| lockout.enabled && is_enforced),
         // Where no challenge is required, its absence must not be held against an attempt.
-        challenge_passed: signals.challenge_passed || !is_required,
+        challenge_passed: signals.captcha_passed || !is_required,
         trust: if signals.trusted {
             Trust::Trusted
         } else {

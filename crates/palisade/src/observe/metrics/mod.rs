@@ -3,6 +3,7 @@
 
 pub mod catalogue;
 mod cells;
+mod challenges;
 mod descriptors;
 mod geo;
 mod histogram;
@@ -38,7 +39,8 @@ use super::audit::AuditCounts;
 use super::classes::{flow_name, op_class};
 use super::surges::outcome;
 use crate::engine::{
-    DecisionEvent, InstanceFailure, KeyedAnswer, ModeChange, Observer, ReachedThreshold, Subject,
+    ChallengeEvent, DecisionEvent, InstanceFailure, KeyedAnswer, ModeChange, Observer,
+    ReachedThreshold, Subject,
 };
 
 /// Most limits and shares whose thresholds are counted.
@@ -50,6 +52,7 @@ pub struct Metrics {
     keyring: Arc<Keyring>,
     cells: cells::Cells,
     descriptors: descriptors::Descriptors,
+    challenges: challenges::Challenges,
     geo: geo::GeoCounts,
     instances: instances::Instances,
     limits: limits::Limits,
@@ -157,6 +160,7 @@ impl Metrics {
             keyring,
             cells: cells::Cells::default(),
             descriptors: descriptors::Descriptors::default(),
+            challenges: challenges::Challenges::default(),
             geo: geo::GeoCounts::default(),
             instances: instances::Instances::default(),
             limits: limits::Limits::default(),
@@ -412,6 +416,10 @@ impl Observer for Metrics {
 
     fn instance(&self, address: &str, failure: Option<InstanceFailure>) {
         self.instances.saw(address, failure);
+    }
+
+    fn challenge(&self, event: &ChallengeEvent) {
+        self.challenges.saw(event);
     }
 
     fn not_asked(&self, _policy: Policy) {

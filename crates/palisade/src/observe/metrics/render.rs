@@ -154,6 +154,7 @@ impl Metrics {
                 });
                 Value::Series(named.collect())
             }
+            names::CHALLENGES => series(self.challenges.read()),
             names::UNDER_ATTACK => {
                 let classes = figures.attacks.iter();
                 labelled(

@@ -57,12 +57,14 @@ impl Engine {
         &self,
         policy: &Arc<PolicySet>,
         facts: &GuardFacts,
+        passed: bool,
     ) -> (Decision, GuardNotes) {
         let guard = &policy.settings.guard;
         let Some(destination) = facts.destination.as_ref().filter(|_| guard.send.enabled) else {
             return (Decision::allow(self.now()), GuardNotes::default());
         };
-        let signals = Signals::resolve(&self.keyring, GuardOp::OtpSend, facts);
+        let mut signals = Signals::resolve(&self.keyring, GuardOp::OtpSend, facts);
+        signals.challenge_passed |= passed;
         let send = SendSignals::resolve(&self.keyring, &guard.send, &signals, destination);
         let keys = DegradedKeys {
             account: Some(send.account.unwrap_or(send.destination).current),
