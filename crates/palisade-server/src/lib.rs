@@ -6,6 +6,7 @@ pub mod config;
 pub mod connect;
 pub mod failure;
 pub mod load;
+mod outbound;
 pub mod output;
 pub mod serve;
 pub mod store;
