@@ -79,7 +79,7 @@ pub(crate) struct Destination {
 impl Destination {
     /// Reads an address; `None` if it has no host, has credentials, or is not `https://` where it
     /// has to be.
-    pub(crate) fn parse(url: &str, config: ClientConfig, reach: Reach) -> Option<Self> {
+    pub(crate) fn parse(url: &str, config: &Arc<ClientConfig>, reach: Reach) -> Option<Self> {
         let uri: Uri = url.parse().ok()?;
         let authority = uri.authority()?.clone();
         let host = host_of(&authority);
@@ -97,7 +97,7 @@ impl Destination {
                 .path_and_query()
                 .map_or("/", |path| path.as_str())
                 .into(),
-            tls: (!is_plain).then(|| TlsConnector::from(Arc::new(config))),
+            tls: (!is_plain).then(|| TlsConnector::from(Arc::clone(config))),
             authority,
             reach,
         })
@@ -227,7 +227,7 @@ mod tests {
             let config = ClientConfig::builder()
                 .with_root_certificates(roots)
                 .with_no_client_auth();
-            Destination::parse(url, config, reach).is_some()
+            Destination::parse(url, &Arc::new(config), reach).is_some()
         };
         for url in ["https://example.com/x", "https://127.0.0.1:1/"] {
             assert!(parse(url, Reach::Public), "{url}");

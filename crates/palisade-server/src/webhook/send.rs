@@ -1,6 +1,7 @@
 //! Sending a message to the webhook's receiver.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -50,13 +51,13 @@ impl Receiver {
             name: "webhook.ca",
             path,
         });
-        let config = connect::client(authority, None)?;
+        let config = Arc::new(connect::client(authority, None)?);
         let reach = if allows_private {
             Reach::Any
         } else {
             Reach::Public
         };
-        let destination = Destination::parse(url, config, reach).ok_or_else(|| {
+        let destination = Destination::parse(url, &config, reach).ok_or_else(|| {
             Failure::usage(
                 "`webhook.url` must be an `https://` address with a host and without credentials",
                 "write for example `https://hooks.example.com/palisade`",
