@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
+use crate::challenge::{OfferedChallenge, PassNote};
 use crate::key::Digest;
 use crate::policy::QuotaUnit;
 use crate::rule::Rule;
@@ -355,6 +356,18 @@ pub enum Challenge {
     OutOfBand,
 }
 
+/// Challenge as an answer shows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = ShownChallenge))]
+#[serde(untagged)]
+pub enum ShownChallenge<'a> {
+    /// One that the client can solve now.
+    #[cfg_attr(feature = "openapi", schema(value_type = OfferedChallenge))]
+    Offered(&'a OfferedChallenge),
+    /// One that the application presents itself.
+    Named(Challenge),
+}
+
 /// Note of an answer about the lockout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -425,6 +438,10 @@ pub struct Decision {
     pub delay_ms: Option<u32>,
     /// Challenge to offer (A-CAPTCHA).
     pub challenge: Option<Challenge>,
+    /// Challenge that this client can solve now, where the policy uses challenges (C-KIND).
+    pub offer: Option<Box<OfferedChallenge>>,
+    /// What became of the token or pass that the client showed.
+    pub pass: Option<PassNote>,
     /// Set if the lockout could not be asked.
     pub lockout: Option<LockoutNote>,
     /// Receipt by which the charge can be given back; only if the request asked for one.
@@ -514,6 +531,8 @@ impl Decision {
             status: 200,
             delay_ms: None,
             challenge: None,
+            offer: None,
+            pass: None,
             lockout: None,
             receipt: None,
             not_asked: None,
@@ -526,6 +545,14 @@ impl Decision {
             revisions: Vec::new(),
             shadow: None,
         }
+    }
+
+    /// The challenge as answers show it: one that can be solved now, or the name of one that the
+    /// application presents itself.
+    #[must_use]
+    pub fn shown_challenge(&self) -> Option<ShownChallenge<'_>> {
+        let offered = self.offer.as_deref().map(ShownChallenge::Offered);
+        offered.or_else(|| self.challenge.map(ShownChallenge::Named))
     }
 
     /// True if only shadow mode let the caller go on.

@@ -10,6 +10,7 @@ use std::num::NonZeroU32;
 use serde::{Deserialize, Serialize};
 
 use crate::budget::Costs;
+use crate::challenge::ShownPass;
 
 pub use descriptors::{
     DESCRIPTORS_MAX, Descriptor, DescriptorEntry, DescriptorFacts, ENTRIES_MAX, Hits, OwnFigure,
@@ -263,6 +264,9 @@ pub struct RequestFacts {
     /// Whether the surface marked the request as a bot's (I-BOT), in addition to the user agent's
     /// patterns.
     pub bot: bool,
+    /// Proof of a challenge that the caller has passed (C-BUYS). It is looked at only where a limit
+    /// asks for one.
+    pub pass: Option<Box<ShownPass>>,
     /// Echoed in the answer and in logs.
     pub request_id: Option<Id>,
     /// Carried into logs and audits.
@@ -299,6 +303,7 @@ impl RequestFacts {
             receipt: false,
             report: false,
             bot: false,
+            pass: None,
             request_id: None,
             correlation_id: None,
             surface: Surface::Library,
@@ -402,6 +407,9 @@ pub struct GuardFacts {
     pub device: DeviceFacts,
     /// A challenge was passed: a SOFT block yields, a captcha is cleared.
     pub challenge_passed: bool,
+    /// Proof of a challenge of ours that the client has passed: a check yields to it as to
+    /// `challenge_passed`, and a captcha stays until a success (C-BUYS).
+    pub pass: Option<Box<ShownPass>>,
     /// Carried into answers, logs and audits (I-ID); makes a retry harmless (G-ONCE) unless
     /// there is an `attempt_id`.
     pub request_id: Option<Id>,
@@ -443,6 +451,7 @@ impl GuardFacts {
             username: None,
             device: DeviceFacts::default(),
             challenge_passed: false,
+            pass: None,
             request_id: None,
             attempt_id: None,
             correlation_id: None,

@@ -30,7 +30,7 @@ use zeroize::Zeroizing;
 use crate::hex;
 use crate::plan::BucketName;
 pub use namer::Namer;
-pub use seal::{SEAL_BYTES, Seal};
+pub use seal::{ChallengeSignature, SEAL_BYTES, Seal};
 use sip::Sip;
 
 /// Version of the encoding that HMAC digests are made of.
@@ -233,6 +233,12 @@ pub enum Domain {
     Receipt = 10,
     /// The seal of a device cookie.
     DeviceCookie = 11,
+    /// The caller that a challenge is bound to.
+    ChallengeBinding = 30,
+    /// The seal of a `challenge_token`.
+    ChallengeToken = 31,
+    /// The seal of a pass cookie.
+    ChallengePass = 32,
     /// Fingerprint of a secret, which tells secrets apart without disclosing them.
     Secret = 20,
 }
@@ -276,6 +282,8 @@ struct Subkeys {
     mix: [u128; MIX],
     namer: Namer,
     hmac: Hmac<Sha256>,
+    /// Signs proofs of work.
+    challenge: Hmac<Sha256>,
 }
 
 /// Codes of [`SegmentKind`], and 0 for names from the policy.
@@ -392,6 +400,14 @@ impl Subkeys {
             expand(&root, b"palisade/v1/guard", 0),
             expand(&root, b"palisade/v1/guard", 1),
         ]);
+        // As text: libraries of ALTCHA take their secret as a string.
+        let challenge = Zeroizing::new(hex::of_bytes(
+            Zeroizing::new([
+                expand(&root, b"palisade/v1/challenge", 0),
+                expand(&root, b"palisade/v1/challenge", 1),
+            ])
+            .as_flattened(),
+        ));
         let mut mix = [0; MIX];
         for (index, slot) in (0_u8..).zip(&mut mix) {
             // Odd: multiplying by it modulo 2¹²⁸ is invertible, so no two digests become one.
@@ -404,6 +420,7 @@ impl Subkeys {
             mix,
             namer: Namer::new(|index| expand(&root, b"palisade/v1/namer", index)),
             hmac: keyed(guard.as_flattened()),
+            challenge: keyed(challenge.as_bytes()),
         })
     }
 

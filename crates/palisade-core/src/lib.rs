@@ -16,6 +16,7 @@ mod support;
 
 pub mod bodies;
 pub mod budget;
+pub mod challenge;
 pub mod decide;
 pub mod decision;
 pub mod facts;

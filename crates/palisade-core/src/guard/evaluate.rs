@@ -5,7 +5,7 @@ use std::borrow::Cow;
 
 use crate::decision::KeyKind;
 use crate::facts::Attempt;
-use crate::lockout::{LockoutPolicy, LockoutVerdict};
+use crate::lockout::{LockoutPolicy, LockoutVerdict, Passed};
 use crate::record::Flow;
 use crate::time::Micros;
 
@@ -181,7 +181,11 @@ impl Rules {
         } else if void {
             records.lockout.look(lockout, now)
         } else {
-            let passed = signals.challenge_passed;
+            let passed = match (signals.captcha_passed, signals.challenge_passed) {
+                (true, _) => Passed::ByHost,
+                (false, true) => Passed::ForThisAttempt,
+                (false, false) => Passed::No,
+            };
             records.lockout.apply(lockout, attempt, passed, now)
         };
         trace.changed.lockout = verdict.changed;

@@ -70,8 +70,11 @@ pub struct Signals {
     pub known: bool,
     /// The host asserts a trusted session of its own.
     pub trusted: bool,
-    /// A challenge was passed.
+    /// A challenge was passed: SOFT blocks yield.
     pub challenge_passed: bool,
+    /// The host vouches for the passed challenge: it withdraws a captcha. One that only we have
+    /// seen passed lets this attempt through and leaves the captcha in place (C-BUYS).
+    pub captcha_passed: bool,
     /// Many accounts failed lately from the address's /24 or /48 (G-SPRAY-WIDE).
     pub sprayed_area: bool,
 }
@@ -111,6 +114,7 @@ impl Signals {
             known: facts.device.known,
             trusted: facts.device.is_vouched_for(),
             challenge_passed: facts.challenge_passed,
+            captcha_passed: facts.challenge_passed,
             sprayed_area: false,
         }
     }

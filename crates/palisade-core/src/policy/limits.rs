@@ -267,6 +267,15 @@ pub struct LimitDef {
     pub warn_at: Vec<u16>,
     /// Rule for an Envoy domain; a limit with one never applies to HTTP requests.
     pub descriptor: Option<DescriptorRule>,
+    /// Set if callers that have passed a challenge are admitted beyond the limit (C-BUYS).
+    pub challenge: Option<ChallengeExtra>,
+}
+
+/// Admission beyond a limit for callers that have passed a challenge.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ChallengeExtra {
+    /// Most of it per window; the limit once more if left out.
+    pub most: Option<NonZeroU32>,
 }
 
 impl LimitDef {
@@ -293,6 +302,23 @@ impl LimitDef {
             queue: None,
             warn_at: Vec::new(),
             descriptor: None,
+            challenge: None,
+        }
+    }
+
+    /// The definition of what is admitted beyond this limit after a challenge, in buckets of its
+    /// own.
+    fn beyond(&self) -> Self {
+        Self {
+            name: format!("{}+challenge", self.name),
+            // Whatever the accuracy of the limit, more than this must never be bought.
+            accuracy: match self.accuracy {
+                Accuracy::Local => Accuracy::Local,
+                Accuracy::Exact | Accuracy::Leased => Accuracy::Exact,
+            },
+            warn_at: Vec::new(),
+            challenge: None,
+            ..self.clone()
         }
     }
 
@@ -333,6 +359,8 @@ pub struct Limit {
     pub digest: Digest,
     /// `:class:…:name:…:w60s`, the end of its keys in shared stores.
     pub key_suffix: Box<str>,
+    /// The limit of what is admitted beyond this one after a challenge (C-BUYS).
+    pub beyond: Option<Box<Limit>>,
 }
 
 impl Limit {
@@ -352,8 +380,10 @@ impl Limit {
             .only_class()
             .map_or_else(String::new, |class| format!(":class:{}", escape(class)));
         let window = def.window_label();
+        let beyond = def.challenge.map(|_| Box::new(Self::bind(def.beyond())));
         Self {
             name: def.name.as_str().into(),
+            beyond,
             scope,
             family: def.family,
             digest: name_digest(&def.name, &window),
@@ -381,6 +411,16 @@ impl Limit {
         ];
         let mut changes = changes.into_iter();
         changes.find_map(|(key, has_changed)| has_changed.then_some(key))
+    }
+
+    /// Definition of the bucket of what is admitted beyond this limit, where `spec` is in force for
+    /// the caller: as much again, or as much as the policy says.
+    #[must_use]
+    pub fn spec_beyond(&self, spec: &BucketSpec) -> Option<BucketSpec> {
+        match self.def.challenge?.most {
+            None => Some(*spec),
+            Some(most) => BucketSpec::new(spec.algorithm(), most, spec.window(), None).ok(),
+        }
     }
 
     /// Whether the limit applies to requests, and not to descriptors of a domain.

@@ -30,8 +30,8 @@ pub use domains::{
 };
 pub use host::{HOST_BYTES_MAX, Host, HostPattern};
 pub use limits::{
-    Accuracy, Class, ClassKind, Dimension, Family, Limit, LimitDef, OnStoreFailure, QuotaUnit,
-    Scope, SlotQueue, WhenProlonged,
+    Accuracy, ChallengeExtra, Class, ClassKind, Dimension, Family, Limit, LimitDef, OnStoreFailure,
+    QuotaUnit, Scope, SlotQueue, WhenProlonged,
 };
 pub use registered::{KeyRegistration, Origin, RegisteredCredentials};
 pub use reservations::ReservationSettings;
@@ -64,6 +64,8 @@ pub struct Settings {
     pub rls: RlsSettings,
     /// Reservations.
     pub reservations: ReservationSettings,
+    /// Challenges.
+    pub challenge: crate::challenge::ChallengeSettings,
 }
 
 /// A policy, whole and checked. Cheap to share; replaced, never changed.

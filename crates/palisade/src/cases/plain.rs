@@ -78,6 +78,7 @@ pub(super) fn request(line: &str, slash: EncodedSlash) -> Option<Event> {
         api_key: plain.api_key,
         cost: plain.cost,
         costs: None,
+        challenge_token: None,
         request_id: plain.request_id,
         correlation_id: plain.correlation_id,
     };

@@ -6,12 +6,14 @@
 
 mod background;
 mod candidate;
+mod challenge;
 mod counters;
 mod figures;
 mod guard;
 mod health;
 mod limits;
 mod link;
+mod marks;
 mod operators;
 mod ports;
 mod reservations;
@@ -30,6 +32,7 @@ use palisade_core::time::{Clock, Micros};
 use palisade_store::Store;
 
 use candidate::Candidate;
+use challenge::Challenges;
 use counters::Counters;
 use guard::Guard;
 use limits::Receipts;
@@ -42,6 +45,10 @@ use thresholds::Thresholds;
 pub use candidate::{
     CandidateAnswer, CandidateReport, CandidateSeen, Cause, CauseCounts, Comparison,
     ComparisonCounts, FirstDifference,
+};
+pub use challenge::{
+    ChallengeEvent, ChallengeOutcome, ChallengeProvider, ChallengeStep, IssueOutcome,
+    PROVIDER_DEADLINE, ProviderQuery, ProviderUnavailable,
 };
 pub use figures::Figures;
 pub use guard::GuardNotes;
@@ -165,6 +172,7 @@ pub struct Engine {
     register: Register,
     queues: Queues,
     thresholds: Thresholds,
+    challenges: Challenges,
 }
 
 impl Engine {
@@ -199,6 +207,7 @@ impl Engine {
             register: Register::default(),
             queues: Queues::default(),
             thresholds: Thresholds::default(),
+            challenges: Challenges::default(),
             policy: ArcSwap::new(registries.credentials.attach(policy)),
             registries,
             keyring,

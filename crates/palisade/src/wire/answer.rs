@@ -1,8 +1,9 @@
 //! JSON form of a decision in the decision API.
 
 use palisade_core::bodies::{Body, Urls, body};
+use palisade_core::challenge::{ChallengeRefusal, PassNote};
 use palisade_core::decision::{
-    Challenge, Decision, ErrorCode, Level, LimitReading, LockoutNote, Reason, ShadowAnswer,
+    Decision, ErrorCode, Level, LimitReading, LockoutNote, Reason, ShadowAnswer, ShownChallenge,
     ThresholdWarning,
 };
 use palisade_core::headers::{Header, HeaderFamilies, headers};
@@ -40,7 +41,10 @@ pub struct Answer<'a> {
     pub delay_ms: Option<u32>,
     /// Challenge to offer to the client.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub challenge: Option<Challenge>,
+    pub challenge: Option<ShownChallenge<'a>>,
+    /// Why the `challenge_token` was not accepted; absent if it was, or if there was none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub challenge_refused: Option<ChallengeRefusal>,
     /// `not_asked` if the attempt had no `username`, so that no lockout counts it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lockout: Option<LockoutNote>,
@@ -95,7 +99,8 @@ impl<'a> Answer<'a> {
             limits: &decision.limits,
             error: decision.error.map(ErrorCode::name),
             delay_ms: decision.delay_ms,
-            challenge: decision.challenge,
+            challenge: decision.shown_challenge(),
+            challenge_refused: decision.pass.as_ref().and_then(PassNote::refused),
             lockout: decision.lockout,
             shadow: decision.shadow.as_deref(),
             receipt: decision.receipt.as_deref(),

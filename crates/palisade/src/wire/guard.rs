@@ -3,7 +3,7 @@
 use palisade_core::facts::{Confidence, DeviceFacts, FieldError, GuardFacts};
 use serde::Deserialize;
 
-use super::request::{address, header, id};
+use super::request::{address, header, id, token};
 use super::{Text, text};
 
 /// Facts of an attempt, as sent to `/v1/guard/…`.
@@ -42,6 +42,11 @@ pub struct RawGuard<'a> {
     #[serde(default)]
     #[cfg_attr(feature = "openapi", schema(required = false))]
     pub challenge_passed: bool,
+    /// Token of a passed challenge (`/v1/challenge/verify`), which frees a check from a
+    /// soft block, once.
+    #[serde(borrow, default, deserialize_with = "text")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, min_length = 1, max_length = 512))]
+    pub challenge_token: Option<Text<'a>>,
     /// Id of the attempt. A retry with the same id is counted once.
     #[serde(borrow, default, deserialize_with = "text")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, min_length = 1, max_length = 512))]
@@ -98,6 +103,7 @@ impl RawGuard<'_> {
             username: id("username", self.username.as_deref())?,
             device: self.device.unwrap_or_default().into_facts()?,
             challenge_passed: self.challenge_passed,
+            pass: token(self.challenge_token.as_deref())?,
             request_id: id("request_id", self.request_id.as_deref())?,
             attempt_id: None,
             correlation_id: id("correlation_id", self.correlation_id.as_deref())?,

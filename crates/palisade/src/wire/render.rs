@@ -44,6 +44,11 @@ impl Answer<'_> {
             raw(out, ",\"challenge\":");
             serde_json::to_writer(&mut *out, challenge)?;
         }
+        if let Some(refused) = self.challenge_refused {
+            raw(out, ",\"challenge_refused\":\"");
+            raw(out, refused.name());
+            raw(out, "\"");
+        }
         if let Some(lockout) = &self.lockout {
             raw(out, ",\"lockout\":");
             serde_json::to_writer(&mut *out, lockout)?;

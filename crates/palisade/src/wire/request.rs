@@ -5,9 +5,10 @@ use std::net::IpAddr;
 use std::num::NonZeroU32;
 
 use palisade_core::budget::Costs;
+use palisade_core::challenge::ShownPass;
 use palisade_core::facts::{
-    ClientFacts, ClientType, FieldError, HEADER_BYTES_MAX, Id, Layers, NO_ADDRESS, PATH_BYTES_MAX,
-    RequestFacts, RequestKind, SCOPES_MAX, Surface, bounded, usual_method,
+    ClientFacts, ClientType, FieldError, HEADER_BYTES_MAX, ID_BYTES_MAX, Id, Layers, NO_ADDRESS,
+    PATH_BYTES_MAX, RequestFacts, RequestKind, SCOPES_MAX, Surface, bounded, usual_method,
 };
 use palisade_core::path::{EncodedSlash, normalise};
 use palisade_core::policy::Host;
@@ -97,6 +98,11 @@ pub struct RawRequest<'a> {
     #[serde(default)]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<std::collections::BTreeMap<String, u64>>))]
     pub costs: Option<RawCosts>,
+    /// Token of a passed challenge (`/v1/challenge/verify`), which admits one request
+    /// beyond limits with `on_exceed = "challenge"`.
+    #[serde(borrow, default, deserialize_with = "text")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, min_length = 1, max_length = 512))]
+    pub challenge_token: Option<Text<'a>>,
     /// Id of the request, returned in the answer and written to logs.
     #[serde(borrow, default, deserialize_with = "text")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, min_length = 1, max_length = 512))]
@@ -208,6 +214,7 @@ impl RawRequest<'_> {
             receipt,
             report: self.report.unwrap_or_default(),
             bot: false,
+            pass: token(self.challenge_token.as_deref())?,
             request_id: id("request_id", self.request_id.as_deref())?,
             correlation_id: id("correlation_id", self.correlation_id.as_deref())?,
             surface: Surface::Api,
@@ -284,6 +291,14 @@ fn request_path(text: Option<&str>, slash: EncodedSlash) -> Result<Box<str>, Fie
 
 pub(super) fn id(field: &'static str, text: Option<&str>) -> Result<Option<Id>, FieldError> {
     text.map(|text| Id::new(field, text)).transpose()
+}
+
+/// A `challenge_token`, not yet opened.
+pub(super) fn token(text: Option<&str>) -> Result<Option<Box<ShownPass>>, FieldError> {
+    let shown = |text| {
+        bounded("challenge_token", text, ID_BYTES_MAX).map(|()| Box::new(ShownPass::token(text)))
+    };
+    text.map(shown).transpose()
 }
 
 pub(super) fn header(

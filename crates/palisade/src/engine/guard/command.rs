@@ -3,6 +3,7 @@
 
 use std::pin::pin;
 
+use palisade_core::challenge::PassNote;
 use palisade_core::decision::{Decision, Enforcement, KeyKind, LockoutNote, Mode};
 use palisade_core::facts::{Attempt, FieldError, GuardFacts, GuardOp};
 use palisade_core::failure::{DegradedKeys, Policy, SeenBlock, Trust};
@@ -121,7 +122,11 @@ impl Engine {
                 signals.count_by_account(&self.keyring, facts);
             }
             let area = self.watched_area(&policy, op, facts, &mut signals);
+            let pass = self.spend_on_command(op, facts).await;
+            signals.challenge_passed |= pass.as_ref().is_some_and(PassNote::is_accepted);
             let (mut decision, notes) = self.judge_command(&policy, op, &signals).await;
+            decision.pass = pass;
+            self.offer_to_command(&policy, op, facts, &mut decision);
             // The lockout counts attempts only, so other commands get no note about it.
             let asked = signals.username.is_some() || op.attempt().is_none();
             decision.lockout = (lockout.enabled && !asked).then_some(LockoutNote::NotAsked);
@@ -275,7 +280,7 @@ fn degraded_keys(policy: &PolicySet, flow: Flow, signals: &Signals) -> DegradedK
         fingerprint: signals.fingerprint.map(|found| found.digest.current),
         lockout: name.filter(|_| lockout.enabled && is_enforced),
         // Where no challenge is required, its absence must not be held against an attempt.
-        challenge_passed: signals.challenge_passed || !is_required,
+        challenge_passed: signals.captcha_passed || !is_required,
         trust: if signals.trusted {
             Trust::Trusted
         } else {

@@ -1,11 +1,10 @@
 //! Giving back what a request was charged (L-GIVE-BACK).
 
-use arrayvec::ArrayVec;
 use palisade_core::Digest;
 use palisade_core::decide::{JudgedCharges, decide};
 use palisade_core::decision::LimitReading;
 use palisade_core::facts::RequestFacts;
-use palisade_core::plan::{Charge, OnExceed};
+use palisade_core::plan::Charge;
 use palisade_core::policy::{Limit, PolicySet};
 use palisade_core::receipt::{Line, Place, Receipt, ReceiptError};
 use palisade_core::time::Micros;
@@ -15,6 +14,7 @@ use tokio::time::Instant;
 use super::super::Engine;
 use super::super::counters::{Counters, is_reservable};
 use super::super::link::{LIMITS, NoAnswer};
+use super::super::marks::mark;
 use super::check::class_of;
 use super::receipts;
 
@@ -166,7 +166,9 @@ fn shown(class: &str, charges: &[Charge<'_>], charged: &ChargeReadings) -> Vec<L
 
 /// The limit that a line names, if the policy still has it.
 pub(in crate::engine) fn limit_named(policy: &PolicySet, digest: Digest) -> Option<&Limit> {
-    let mut limits = policy.limits().iter().chain(policy.tier_limits());
+    let own = policy.limits().iter();
+    let beyond = own.clone().filter_map(|limit| limit.beyond.as_deref());
+    let mut limits = own.chain(policy.tier_limits()).chain(beyond);
     limits.find(|limit| limit.digest == digest)
 }
 
@@ -207,16 +209,7 @@ impl Engine {
         let Some(limit) = receipt.once() else {
             return Ok(false);
         };
-        let segment = receipt.segment();
-        let once = [Charge {
-            limit: &limit,
-            spec: &limit.def.spec,
-            id: Digest(limit.digest.0.wrapping_add(segment.digest.0)),
-            segments: ArrayVec::from_iter([segment]),
-            previous: None,
-            cost: 1,
-            on_exceed: OnExceed::Deny,
-        }];
+        let once = [mark(&limit, receipt.segment())];
         let is_here = |line: &Line| line.place == Place::Process;
         let Counters { process, store, .. } = &self.counters;
         let marked = match receipt.lines.iter().all(is_here) {
