@@ -239,6 +239,8 @@ pub enum Domain {
     ChallengeToken = 31,
     /// The seal of a pass cookie.
     ChallengePass = 32,
+    /// The seal of what a challenge page knows of the request that it stands in for.
+    ChallengeTicket = 33,
     /// Fingerprint of a secret, which tells secrets apart without disclosing them.
     Secret = 20,
 }

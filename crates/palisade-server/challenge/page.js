@@ -18,7 +18,7 @@ const again = document.getElementById("again");
 const onward = document.getElementById("onward");
 
 const words = JSON.parse(main.dataset.words);
-const state = main.dataset.state;
+const ticket = main.dataset.ticket;
 const language = document.documentElement.lang;
 
 /** Told to screen readers too, so only when something changes. */
@@ -140,7 +140,7 @@ async function post(solution) {
     const response = await fetch(ANSWER, {
       method: "POST",
       headers: { "Content-Type": "application/json" },
-      body: JSON.stringify({ state, solution }),
+      body: JSON.stringify({ ticket, solution }),
       credentials: "same-origin",
       cache: "no-store",
       redirect: "error",

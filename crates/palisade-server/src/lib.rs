@@ -8,6 +8,7 @@ pub mod failure;
 pub mod load;
 mod outbound;
 pub mod output;
+mod providers;
 pub mod serve;
 pub mod store;
 mod surfaces;

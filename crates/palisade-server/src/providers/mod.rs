@@ -11,21 +11,18 @@ mod verdict;
 #[cfg(test)]
 mod tests;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use http::{HeaderMap, Response};
-use palisade::engine::{
-    ChallengeProvider, PROVIDER_DEADLINE, ProviderQuery, ProviderUnavailable,
-};
+use palisade::engine::{ChallengeProvider, PROVIDER_DEADLINE, ProviderQuery, ProviderUnavailable};
 use palisade_core::challenge::{ChallengeKind, ChallengeRefusal};
 use rustls::ClientConfig;
 use tokio::sync::Semaphore;
 
 use crate::connect;
-use crate::failure::Failure;
 use crate::outbound::{Destination, ExchangeBounds, Reach};
 use form::Form;
 use verdict::Expected;
@@ -41,19 +38,29 @@ const BOUNDS: ExchangeBounds = ExchangeBounds {
     bytes: 16 * 1024,
 };
 
-/// The client of all providers.
+/// The client of all providers. It trusts the system's authorities.
 pub(crate) struct SiteVerify {
-    tls: Arc<ClientConfig>,
+    /// Read with the first call: most policies have no provider.
+    tls: OnceLock<Arc<ClientConfig>>,
     calls: Semaphore,
 }
 
-impl SiteVerify {
-    /// A client that trusts the system's authorities.
-    pub(crate) fn new() -> Result<Self, Failure> {
-        Ok(Self {
-            tls: Arc::new(connect::client(None, None)?),
+impl Default for SiteVerify {
+    fn default() -> Self {
+        Self {
+            tls: OnceLock::new(),
             calls: Semaphore::new(CALLS_MAX),
-        })
+        }
+    }
+}
+
+impl SiteVerify {
+    fn tls(&self) -> Result<&Arc<ClientConfig>, ProviderUnavailable> {
+        if let Some(tls) = self.tls.get() {
+            return Ok(tls);
+        }
+        let made = connect::client(None, None).map_err(unavailable)?;
+        Ok(self.tls.get_or_init(|| Arc::new(made)))
     }
 
     async fn ask(
@@ -87,7 +94,7 @@ impl SiteVerify {
             return Err(unavailable("too many calls are under way"));
         };
         let url = &query.settings.verify_url;
-        let destination = Destination::parse(url, &self.tls, Reach::AnyOrPlainLoopback)
+        let destination = Destination::parse(url, self.tls()?, Reach::AnyOrPlainLoopback)
             .ok_or_else(|| unavailable("its address is not `https://`"))?;
         let answer = destination.post(Form::TYPE, HeaderMap::new(), form_of(query), BOUNDS);
         answer.await.map_err(unavailable)

@@ -58,7 +58,7 @@ async fn verify(
         ip: "203.0.113.9".parse().unwrap(),
         flow: ChallengeFlow::Login,
     };
-    SiteVerify::new().unwrap().verify(query).await
+    SiteVerify::default().verify(query).await
 }
 
 const GOOD: &str = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close\r\n\r\n\
@@ -80,7 +80,11 @@ async fn c_kind_every_provider_gets_the_form_of_its_documentation() {
         let forms = forms.lock().unwrap();
         let head = "POST /siteverify HTTP/1.1\r\n";
         let form = format!("secret=the%2Fsecret&response=token{own}");
-        assert!(forms[0].starts_with(head) && forms[0].ends_with(&form), "{}", forms[0]);
+        assert!(
+            forms[0].starts_with(head) && forms[0].ends_with(&form),
+            "{}",
+            forms[0]
+        );
         assert!(forms[0].contains("application/x-www-form-urlencoded"));
         let form = format!("secret=the%2Fsecret&response=token&remoteip=203.0.113.9{own}");
         assert!(forms[1].ends_with(&form), "{}", forms[1]);
@@ -121,10 +125,18 @@ async fn c_fail_a_provider_that_misbehaves_is_unavailable() {
         let (address, _) = provider(answer).await;
         let verdict = verify(ChallengeKind::Recaptcha, &settings(address), "token");
         let is_late = tokio::time::timeout(PROVIDER_DEADLINE * 2, verdict).await;
-        assert!(is_late.unwrap().is_err(), "{}", &answer[..answer.len().min(80)]);
+        assert!(
+            is_late.unwrap().is_err(),
+            "{}",
+            &answer[..answer.len().min(80)]
+        );
     }
     let nobody = "127.0.0.1:1".parse().unwrap();
-    assert!(verify(ChallengeKind::Turnstile, &settings(nobody), "t").await.is_err());
+    assert!(
+        verify(ChallengeKind::Turnstile, &settings(nobody), "t")
+            .await
+            .is_err()
+    );
 }
 
 #[tokio::test(start_paused = true)]

@@ -175,15 +175,39 @@ mod tests {
         };
         let plain = expected(ChallengeKind::Recaptcha, &hosts);
         let cases = [
-            (&turnstile, r#""hostname":"SHOP.example","action":"login""#, "passed"),
-            (&turnstile, r#""hostname":"shop.example","action":"otp""#, "wrong"),
+            (
+                &turnstile,
+                r#""hostname":"SHOP.example","action":"login""#,
+                "passed",
+            ),
+            (
+                &turnstile,
+                r#""hostname":"shop.example","action":"otp""#,
+                "wrong",
+            ),
             (&turnstile, r#""hostname":"shop.example""#, "wrong"),
-            (&turnstile, r#""hostname":"evil.example","action":"login""#, "wrong"),
+            (
+                &turnstile,
+                r#""hostname":"evil.example","action":"login""#,
+                "wrong",
+            ),
             (&turnstile, r#""action":"login""#, "wrong"),
             (&plain, r#""hostname":"shop.example""#, "passed"),
-            (&scored, r#""hostname":"shop.example","action":"login","score":0.5"#, "passed"),
-            (&scored, r#""hostname":"shop.example","action":"login","score":0.4"#, "wrong"),
-            (&scored, r#""hostname":"shop.example","action":"login""#, "wrong"),
+            (
+                &scored,
+                r#""hostname":"shop.example","action":"login","score":0.5"#,
+                "passed",
+            ),
+            (
+                &scored,
+                r#""hostname":"shop.example","action":"login","score":0.4"#,
+                "wrong",
+            ),
+            (
+                &scored,
+                r#""hostname":"shop.example","action":"login""#,
+                "wrong",
+            ),
         ];
         for (expected, members, wanted) in cases {
             let body = format!(r#"{{"success":true,{members}}}"#);

@@ -158,6 +158,7 @@ impl<'a> Service<'a> {
             )
         });
         engine.set_candidate(config.bundle.candidate.as_ref());
+        engine.set_challenge_provider(Arc::new(SiteVerify::default()));
         let enforcer = Arc::new(Enforcer {
             engine: Arc::new(engine),
             edge: Arc::new(ArcSwap::from_pointee(ready.edge)),
