@@ -20,6 +20,6 @@ pub use policy::sections::{Bots, Candidate, PolicyTable, Urls, schemas};
 pub use policy::spend::{
     ErrorShape, Output, PRICE_UNIT, Price, Prices, Spend, SpendRoute, Spends, UsedSource,
 };
-pub use policy::values::{AgentFragment, OneOrMany, Rate, SourceUrl, Url, WebUrl};
+pub use policy::values::{AgentFragment, OneOrMany, Rate, SecretSource, SourceUrl, Url, WebUrl};
 pub use policy::{FileSource, FileWatch, Loader, PolicyLoader, PolicySource, Reload, SourceStatus};
 pub use tenants::FileTenants;

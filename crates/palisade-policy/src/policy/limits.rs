@@ -16,6 +16,7 @@ use crate::policy::resolve::KnownNames;
 use crate::policy::tables::{LimitTable, Overdraft};
 use crate::policy::values::{MaybeZero, Rate};
 
+mod challenged;
 mod slots;
 
 /// Most limits of a policy: each request evaluates those of its class.
@@ -151,6 +152,7 @@ impl Checker<'_> {
             self.refuse("throttle", problem, "leave it out, or `domain`");
         }
         self.overdraft(table);
+        self.challenged(table);
         if table.throttle && table.warn_at.is_some() {
             let problem = "never applies to the global throttle";
             self.refuse("warn_at", problem, "leave it out, or `throttle`");
@@ -353,6 +355,7 @@ fn define(table: LimitTable, by: Vec<Dimension>, spec: BucketSpec, standing: Sta
     });
     LimitDef {
         descriptor: descriptors::rule(&table, standing),
+        challenge: challenged::extra(&table),
         classes: table.class.map(|list| list.0).unwrap_or_default(),
         operations: table.operation.map(|list| list.0).unwrap_or_default(),
         client_type: table.client_type,

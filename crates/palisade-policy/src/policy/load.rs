@@ -17,7 +17,7 @@ use crate::policy::resolve::resolve;
 use crate::policy::sections::{Bots, Candidate, PolicyTable};
 use crate::policy::spend::Spends;
 use crate::policy::values::SourceUrl;
-use crate::policy::{figures, risks, sections, switches};
+use crate::policy::{challenge, figures, risks, sections, switches};
 use crate::tenants::file::{self as tenants, FileTenants};
 
 /// The policy that `defaults = true` starts from.
@@ -245,9 +245,16 @@ impl Document<'_> {
         // Limits are checked even if a value elsewhere is wrong: all errors at once.
         let class = source.and_then(|source| source.default_class.as_deref());
         let patterns = bots.clone().unwrap_or(NO_BOTS);
-        let complete = settings.is_some();
-        let settings = settings.unwrap_or_default();
-        let resolved = resolve(root, class, &patterns, settings, enabled, sink);
+        let challenge = challenge::read(root, &self.input, sink);
+        let complete = settings.is_some() && challenge.is_some();
+        let settings = Settings {
+            challenge: challenge.unwrap_or_default(),
+            ..settings.unwrap_or_default()
+        };
+        let mut resolved = resolve(root, class, &patterns, settings, enabled, sink);
+        let parts = &mut resolved.parts;
+        let asks = parts.limits.iter().any(|limit| limit.challenge.is_some());
+        parts.settings.challenge.is_used |= asks;
         let policy = PolicySet::new(revision, resolved.parts)
             .inspect_err(|error| sink.report(&Origin::Nowhere, format!("`tier.quota`: {error}")))
             .ok()?;

@@ -125,6 +125,12 @@ section! {
         /// cost, below zero if need be. `always` charges even what is refused, by it or another
         /// limit: for reports of work that is done.
         overdraft: Overdraft = "false";
+        /// Answer beyond the limit: `deny`, or `challenge`, which admits callers that have passed a
+        /// challenge as long as `challenge_extra` lasts.
+        on_exceed: WhenExceeded = "deny";
+        /// Units per window beyond the limit for callers that have passed a challenge; as many as
+        /// the limit has if left out. Only with `on_exceed = "challenge"`.
+        challenge_extra: Option<NonZeroU32>;
         /// Behaviour while the store is unavailable. `open-bounded` is an error for a limit of an
         /// authentication class.
         failure formerly "on_store_failure": OnStoreFailure = "fallback";
@@ -337,6 +343,20 @@ impl Decode for Overdraft {
         text.to_owned()
     }
 }
+
+/// Answer of a limit that is exceeded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WhenExceeded {
+    /// A refusal.
+    Deny,
+    /// A challenge, after which more is admitted.
+    Challenge,
+}
+
+named!(WhenExceeded {
+    "deny" => Self::Deny,
+    "challenge" => Self::Challenge,
+});
 
 named!(OnStoreFailure {
     "closed" => Self::Closed,

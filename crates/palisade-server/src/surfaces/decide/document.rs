@@ -4,8 +4,8 @@ mod forward_auth;
 
 use http::Method;
 use palisade::wire::{
-    Answer, ExtendedAnswer, HeldMembers, RawFollowUp, RawGuard, RawRequest, ReservedAnswer,
-    SettledAnswer,
+    Answer, ExtendedAnswer, HeldMembers, IssuedAnswer, RawChallenge, RawFollowUp, RawGuard,
+    RawRequest, ReservedAnswer, SettledAnswer, VerifiedAnswer,
 };
 use palisade_core::facts::GuardOp;
 use serde_json::{Map, Value, json};
@@ -112,6 +112,10 @@ fn operation(route: Route, method: &Method) -> Operation {
         .response("200", answer.clone());
     // 202: a result that cannot be recorded now is tried again.
     let operation = match route {
+        Route::Challenge | Route::VerifyChallenge => operation.response(
+            "429",
+            problem("The client's address has asked too often; see `Retry-After`"),
+        ),
         Route::FollowUp(Step::Settle | Step::Release) => operation.response("202", answer),
         _ => operation,
     };
@@ -209,6 +213,20 @@ fn words(route: Route, method: &Method) -> Words {
             "NewSession",
             "Issued",
         ),
+        Route::Challenge => words(
+            "challenge",
+            "Issues a challenge for a client",
+            "The challenge. Nothing is remembered of it",
+            "ChallengeFacts",
+            "Challenged",
+        ),
+        Route::VerifyChallenge => words(
+            "verify_challenge",
+            "Verifies a solution, and exchanges it for a token that frees one attempt",
+            "Whether the challenge was passed",
+            "ChallengeSolution",
+            "Verified",
+        ),
         Route::ForwardAuth => words("forward_auth", "", DATA, "", ""),
     }
 }
@@ -271,6 +289,9 @@ fn components() -> Components {
         with::<ReservedAnswer<'_>>,
         with::<ExtendedAnswer<'_>>,
         with::<SettledAnswer<'_>>,
+        with::<RawChallenge<'_>>,
+        with::<IssuedAnswer<'_>>,
+        with::<VerifiedAnswer<'_>>,
         with::<NewSession>,
         with::<RawSession>,
         with::<IssuedSession<'_>>,
@@ -355,6 +376,21 @@ fn with_what_is_held(schemas: &mut Map<String, Value>) {
     }
 }
 
+/// Splits the facts of a challenge into those that ask for one and those that solve it.
+fn split_challenges(schemas: &mut Map<String, Value>) {
+    let Some(facts) = schemas.get_mut("ChallengeFacts") else {
+        return;
+    };
+    let mut solution = facts.clone();
+    solution["description"] = json!("Facts about the client of a challenge, and its solution");
+    solution["required"] = json!(["flow", "ip", "solution"]);
+    solution["properties"]["solution"]["type"] = json!("string");
+    if let Some(fields) = facts["properties"].as_object_mut() {
+        fields.remove("solution");
+    }
+    schemas.insert("ChallengeSolution".to_owned(), solution);
+}
+
 /// Splits types that are read in more than one way into a schema for each way.
 pub(in crate::surfaces) fn refine(schemas: &mut Map<String, Value>) {
     let words = |words: &[&str]| {
@@ -381,6 +417,7 @@ pub(in crate::surfaces) fn refine(schemas: &mut Map<String, Value>) {
             "description": "Whether to reserve what is left if the whole cost does not fit"});
         schemas.insert("ReserveFacts".to_owned(), reserve);
     }
+    split_challenges(schemas);
     with_what_is_held(schemas);
     job["description"] = json!(
         "Facts of a background job that is about to be enqueued. It counts for its organisation and token"
@@ -408,6 +445,6 @@ mod tests {
         for (path, route) in Route::all() {
             assert_eq!(Route::find(&path), Some(route), "{path}");
         }
-        assert_eq!(Route::all().count(), 10 + GuardOp::ALL.len());
+        assert_eq!(Route::all().count(), 12 + GuardOp::ALL.len());
     }
 }

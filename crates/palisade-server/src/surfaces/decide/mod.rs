@@ -1,6 +1,7 @@
 //! The decision API, directly on hyper: one match on the path, bytes in, bytes out.
 
 mod batch;
+mod challenge;
 mod checks;
 #[cfg(test)]
 pub(super) mod document;
@@ -156,6 +157,8 @@ impl Decide {
             }
             Route::Guard(op) => Box::pin(guard::command(self, op, request, id)).await,
             Route::Sessions => Box::pin(guard::sessions(self, request, id)).await,
+            Route::Challenge => Box::pin(challenge::issue(self, request, id)).await,
+            Route::VerifyChallenge => Box::pin(challenge::verify(self, request, id)).await,
             Route::ForwardAuth => {
                 let timeout = self.bounds.read_timeout;
                 Box::pin(forward_auth::answer(
@@ -207,6 +210,8 @@ enum Route {
     FollowUp(Step),
     Guard(GuardOp),
     Sessions,
+    Challenge,
+    VerifyChallenge,
     ForwardAuth,
     /// The challenge page, which a proxy passes on to us.
     ChallengePage,
@@ -223,6 +228,8 @@ impl Route {
             "/v1/extend" => Self::FollowUp(Step::Extend),
             "/v1/settle" => Self::FollowUp(Step::Settle),
             "/v1/release" => Self::FollowUp(Step::Release),
+            "/v1/challenge" => Self::Challenge,
+            "/v1/challenge/verify" => Self::VerifyChallenge,
             "/forward-auth" => Self::ForwardAuth,
             "/v1/guard/sessions" => Self::Sessions,
             _ if path.starts_with("/.palisade/") => Self::ChallengePage,
@@ -240,6 +247,8 @@ impl Route {
             ("/v1/batch", Self::Batch),
             ("/v1/reserve", Self::Reserve),
             ("/v1/guard/sessions", Self::Sessions),
+            ("/v1/challenge", Self::Challenge),
+            ("/v1/challenge/verify", Self::VerifyChallenge),
             ("/forward-auth", Self::ForwardAuth),
         ];
         let guard = GuardOp::ALL.into_iter().map(|op| {

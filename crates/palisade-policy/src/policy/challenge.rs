@@ -1,0 +1,175 @@
+//! `[challenge]`: what callers are asked to prove (C-KIND).
+
+use std::time::Duration;
+
+use palisade_core::challenge::{ChallengeKind, ChallengeSettings, ProviderSettings};
+
+use crate::document::Input;
+use crate::document::error::{Origin, Sink};
+use crate::document::schema::{Section, read_table};
+use crate::document::tree::{Table, lookup, member_origin};
+use crate::policy::values::{OneOrMany, SecretSource, WebUrl};
+use crate::{named, section};
+
+named!(ChallengeKind {
+    "proof-of-work" => Self::ProofOfWork,
+    "turnstile" => Self::Turnstile,
+    "hcaptcha" => Self::Hcaptcha,
+    "recaptcha" => Self::Recaptcha,
+    "host" => Self::Host,
+});
+
+/// The challenge in place of a provider's that does not answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fallback {
+    /// The built-in one.
+    ProofOfWork,
+    /// None: the challenge stays unsolved.
+    None,
+}
+
+named!(Fallback {
+    "proof-of-work" => Self::ProofOfWork,
+    "none" => Self::None,
+});
+
+section! {
+    /// Challenges: what a client can do to go on after a soft block of the guard, a captcha of the
+    /// lockout, or a limit with `on_exceed = "challenge"`.
+    pub(crate) struct ChallengeTable(Table "challenge") {
+        /// Kind of challenge: `proof-of-work` is built in; `turnstile`, `hcaptcha` and `recaptcha`
+        /// ask a provider; with `host` the application shows its own and reports
+        /// `challenge_passed`.
+        kind: ChallengeKind = "proof-of-work";
+        /// Hashes that a proof of work of level 1 is expected to need. Each level above doubles
+        /// them, up to 200000.
+        difficulty: u32 = "50000" where "1000"..="200000";
+        /// Time for which a proof of work can be solved.
+        valid_for: Duration = "5min" where "1min"..="15min";
+        /// Time for which a passed challenge is good.
+        pass_for: Duration = "10min" where "1min"..="15min";
+        /// Requests that a pass cookie frees from limits. A login or a code needs a challenge for
+        /// each attempt, and a `challenge_token` is good once.
+        pass_uses: u32 = "20" where "1"..="250";
+        /// Challenges that an address may get on each node in a minute, and solutions that it may
+        /// have verified.
+        per_minute: u32 = "30" where "1"..="10000";
+        /// Address of the page on which a browser solves a challenge, as answers name it.
+        url: String = "/.palisade/challenge";
+        /// Public key of the site at the provider.
+        site_key: Option<String>;
+        /// Secret of the site at the provider.
+        secret: Option<SecretSource>;
+        /// Address at which the provider verifies; its usual one if left out.
+        verify_url: Option<WebUrl>;
+        /// Host names of the site, one of which the provider must name; any if left out.
+        hostnames: Option<OneOrMany>;
+        /// Challenge while the provider does not answer: `proof-of-work`, or `none`, which leaves
+        /// the client refused.
+        fallback: Option<Fallback>;
+    }
+}
+
+/// Reads the settings of challenges; `None` if an error was reported.
+pub(crate) fn read(root: &Table, input: &Input<'_>, sink: &mut Sink) -> Option<ChallengeSettings> {
+    let table = read_table::<ChallengeTable>(root, sink)?;
+    let written = lookup(root, ChallengeTable::SCHEMA.path);
+    let mut checker = Checker { root, input, sink };
+    let micros = |one: Duration| u64::try_from(one.as_micros()).unwrap_or(u64::MAX);
+    let provider = match table.kind.is_of_provider() {
+        true => Some(checker.provider(&table)?),
+        false => {
+            checker.no_provider(&table)?;
+            None
+        }
+    };
+    Some(ChallengeSettings {
+        is_used: written.is_some(),
+        kind: table.kind,
+        difficulty: table.difficulty,
+        valid_us: micros(table.valid_for),
+        pass_us: micros(table.pass_for),
+        pass_uses: u16::try_from(table.pass_uses).unwrap_or(1),
+        per_minute: table.per_minute,
+        url: table.url.as_str().into(),
+        provider,
+    })
+}
+
+struct Checker<'a, 'i> {
+    root: &'a Table,
+    input: &'a Input<'i>,
+    sink: &'a mut Sink,
+}
+
+impl Checker<'_, '_> {
+    fn refuse(&mut self, key: &str, problem: &str, hint: &str) {
+        let entry = lookup(self.root, ChallengeTable::SCHEMA.path);
+        let origin = entry.map_or(Origin::Nowhere, |entry| member_origin(&entry.node, key));
+        self.sink
+            .report_with(&origin, format!("`challenge.{key}` {problem}"), hint);
+    }
+
+    fn provider(&mut self, table: &ChallengeTable) -> Option<ProviderSettings> {
+        let name = table.kind.name();
+        if table.site_key.is_none() {
+            let hint = "copy the public key from the provider's settings";
+            self.refuse("site_key", &format!("is missing: `{name}` needs it"), hint);
+        }
+        let secret = match &table.secret {
+            None => {
+                let hint = "write \"env:NAME\" or \"file:PATH\"";
+                self.refuse("secret", &format!("is missing: `{name}` needs it"), hint);
+                None
+            }
+            Some(source) => match source.read(self.input) {
+                Ok(secret) => Some(secret),
+                Err(problem) => {
+                    let hint = "set the variable, or check the path and its permissions";
+                    self.refuse("secret", problem, hint);
+                    None
+                }
+            },
+        };
+        let hostnames = table.hostnames.as_ref().map(OneOrMany::all);
+        let hostnames = hostnames.unwrap_or_default().iter();
+        Some(ProviderSettings {
+            site_key: table.site_key.as_deref()?.into(),
+            secret: secret?.into(),
+            verify_url: match &table.verify_url {
+                Some(url) => url.as_str().into(),
+                None => usual_url(table.kind).into(),
+            },
+            hostnames: hostnames.map(|name| name.as_str().into()).collect(),
+            has_fallback: table.fallback != Some(Fallback::None),
+        })
+    }
+
+    /// Refuses the keys of a provider where there is none.
+    fn no_provider(&mut self, table: &ChallengeTable) -> Option<()> {
+        let set = [
+            ("site_key", table.site_key.is_some()),
+            ("secret", table.secret.is_some()),
+            ("verify_url", table.verify_url.is_some()),
+            ("hostnames", table.hostnames.is_some()),
+            ("fallback", table.fallback.is_some()),
+        ];
+        let mut is_fine = Some(());
+        for (key, _) in set.into_iter().filter(|(_, is_set)| *is_set) {
+            let hint = "set `kind` to `turnstile`, `hcaptcha` or `recaptcha`, or leave it out";
+            self.refuse(key, "only means something to a provider", hint);
+            is_fine = None;
+        }
+        is_fine
+    }
+}
+
+/// Where a provider verifies unless it is told otherwise.
+const fn usual_url(kind: ChallengeKind) -> &'static str {
+    match kind {
+        ChallengeKind::Turnstile => "https://challenges.cloudflare.com/turnstile/v0/siteverify",
+        ChallengeKind::Hcaptcha => "https://api.hcaptcha.com/siteverify",
+        ChallengeKind::Recaptcha => "https://www.google.com/recaptcha/api/siteverify",
+        ChallengeKind::ProofOfWork | ChallengeKind::Host => "",
+    }
+}
