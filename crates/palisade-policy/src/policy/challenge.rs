@@ -1,5 +1,6 @@
 //! `[challenge]`: what callers are asked to prove (C-KIND).
 
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use palisade_core::challenge::{ChallengeKind, ChallengeSettings, ProviderSettings};
@@ -64,6 +65,11 @@ section! {
         verify_url: Option<WebUrl>;
         /// Host names of the site, one of which the provider must name; any if left out.
         hostnames: Option<OneOrMany>;
+        /// Whether the provider is told the client's address.
+        remote_ip: Option<bool>;
+        /// Version of reCAPTCHA that the site key is for: 2 shows a widget, 3 scores the visitor,
+        /// who passes with 0.5 and more. 2 if left out.
+        version: Option<NonZeroU32>;
         /// Challenge while the provider does not answer: `proof-of-work`, or `none`, which leaves
         /// the client refused.
         fallback: Option<Fallback>;
@@ -141,8 +147,27 @@ impl Checker<'_, '_> {
                 None => usual_url(table.kind).into(),
             },
             hostnames: hostnames.map(|name| name.as_str().into()).collect(),
+            sends_address: table.remote_ip == Some(true),
+            is_scored: self.version(table)? == 3,
             has_fallback: table.fallback != Some(Fallback::None),
         })
+    }
+
+    fn version(&mut self, table: &ChallengeTable) -> Option<u32> {
+        let is_recaptcha = table.kind == ChallengeKind::Recaptcha;
+        match table.version.map(NonZeroU32::get) {
+            None => Some(2),
+            Some(version @ 2..=3) if is_recaptcha => Some(version),
+            Some(_) => {
+                let hint = "leave it out, or set `kind = \"recaptcha\"` and `version = 3`";
+                self.refuse(
+                    "version",
+                    "must be 2 or 3, and is of `recaptcha` only",
+                    hint,
+                );
+                None
+            }
+        }
     }
 
     /// Refuses the keys of a provider where there is none.
@@ -152,6 +177,8 @@ impl Checker<'_, '_> {
             ("secret", table.secret.is_some()),
             ("verify_url", table.verify_url.is_some()),
             ("hostnames", table.hostnames.is_some()),
+            ("remote_ip", table.remote_ip.is_some()),
+            ("version", table.version.is_some()),
             ("fallback", table.fallback.is_some()),
         ];
         let mut is_fine = Some(());

@@ -123,7 +123,8 @@ async fn c_fail_a_provider_that_misbehaves_is_unavailable() {
     ];
     for answer in answers {
         let (address, _) = provider(answer).await;
-        let verdict = verify(ChallengeKind::Recaptcha, &settings(address), "token");
+        let settings = settings(address);
+        let verdict = verify(ChallengeKind::Recaptcha, &settings, "token");
         let is_late = tokio::time::timeout(PROVIDER_DEADLINE * 2, verdict).await;
         assert!(
             is_late.unwrap().is_err(),

@@ -43,6 +43,7 @@ use crate::config::ready::Ready;
 use crate::config::{Config, ConfigFile};
 use crate::failure::{CommandStatus, Failure};
 use crate::output;
+use crate::providers::SiteVerify;
 use crate::surfaces::dashboard::Board;
 use crate::surfaces::{self, Certificates, Enforcer, Metrics, SurfaceParts};
 use crate::webhook::Delivery;

@@ -3,9 +3,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use http::header::{
-    CACHE_CONTROL, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER, SET_COOKIE,
-};
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, SET_COOKIE};
 use http::request::Parts;
 use http::{Method, StatusCode};
 use hyper::body::Incoming;
@@ -141,7 +139,7 @@ impl Desk<'_> {
             TicketError::Forged => Problem::field("ticket", "was not issued here"),
             TicketError::Late => Problem::field("ticket", "is too old: go back and try again"),
         })?;
-        let offer = issued(self.engine, ticket.flow, ip, ticket.level);
+        let offer = issued(self.engine, ticket.flow, ip, ticket.level).ok();
         let kind = self.engine.policy().settings.challenge.kind;
         let page = Page {
             flow: ticket.flow,
@@ -172,13 +170,12 @@ impl Desk<'_> {
             }
         };
         let Some(solution) = solution else {
-            return Ok(match issued(self.engine, ticket.flow, ip, ticket.level) {
-                Some(offer) => answered(&Verdict {
-                    challenge: Some(&offer),
-                    ..Verdict::default()
-                }),
-                None => limited(60),
-            });
+            let issued = issued(self.engine, ticket.flow, ip, ticket.level);
+            let offer = issued.map_err(Problem::too_many_challenges)?;
+            return Ok(answered(&Verdict {
+                challenge: Some(&offer),
+                ..Verdict::default()
+            }));
         };
         let facts = ChallengeFacts {
             level: ticket.level,
@@ -189,12 +186,14 @@ impl Desk<'_> {
             .verify_challenge(&facts, solution, PassKind::Cookie);
         Ok(match Box::pin(verified).await {
             ChallengeOutcome::Passed { pass, .. } => self.passed(&ticket, &pass),
-            ChallengeOutcome::Limited { retry_after } => limited(retry_after),
+            ChallengeOutcome::Limited { retry_after } => {
+                return Err(Problem::too_many_challenges(retry_after));
+            }
             ChallengeOutcome::Refused { reason, instead } => {
                 let another = match reason {
                     // Whatever is unavailable would not take another solution either.
                     ChallengeRefusal::Unavailable => instead.map(|instead| instead.offer),
-                    _ => issued(self.engine, ticket.flow, ip, ticket.level),
+                    _ => issued(self.engine, ticket.flow, ip, ticket.level).ok(),
                 };
                 refused(reason, another.as_ref())
             }
@@ -222,14 +221,6 @@ fn refused(reason: ChallengeRefusal, another: Option<&OfferedChallenge>) -> Repl
         challenge: another,
         ..Verdict::default()
     })
-}
-
-fn limited(retry_after: u64) -> Reply {
-    let mut reply = answered(&Verdict::default());
-    *reply.status_mut() = StatusCode::TOO_MANY_REQUESTS;
-    let wait = HeaderValue::from(retry_after);
-    reply.headers_mut().insert(RETRY_AFTER, wait);
-    reply
 }
 
 fn answered(verdict: &Verdict<'_>) -> Reply {

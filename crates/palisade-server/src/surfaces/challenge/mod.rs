@@ -100,7 +100,7 @@ pub(super) fn page_for(
     let ticket = ticket.seal(engine.keyring(), engine.clock().wall());
     let offer = match visit.flow.is_of_guesses() {
         // The guard's own is bound to the account, which nobody knows when the solution comes.
-        true => issued(engine, visit.flow, visit.ip, answer.decision.level),
+        true => issued(engine, visit.flow, visit.ip, answer.decision.level).ok(),
         false => Some(*offer),
     };
     let address = format!("{ANSWER}?ticket={ticket}");
@@ -150,19 +150,19 @@ pub(super) fn host_of(headers: &HeaderMap, is_trusted: bool) -> Option<&str> {
     said.or_else(|| headers.get(HOST))?.to_str().ok()
 }
 
-/// A challenge for whoever holds a ticket; `None` if the address has had too many.
+/// A challenge for whoever holds a ticket, or the wait in seconds if the address has had too many.
 fn issued(
     engine: &Engine,
     flow: ChallengeFlow,
     ip: IpAddr,
     level: Option<Level>,
-) -> Option<OfferedChallenge> {
+) -> Result<OfferedChallenge, u64> {
     let facts = ChallengeFacts {
         level,
         ..ChallengeFacts::new(flow, ip)
     };
     match engine.issue_challenge(&facts) {
-        IssueOutcome::Issued(issued) => Some(issued.offer),
-        IssueOutcome::Limited { .. } => None,
+        IssueOutcome::Issued(issued) => Ok(issued.offer),
+        IssueOutcome::Limited { retry_after } => Err(retry_after),
     }
 }

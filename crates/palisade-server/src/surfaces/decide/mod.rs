@@ -27,7 +27,7 @@ use super::exchange::ids::RequestId;
 use super::exchange::problem::Problem;
 use super::exchange::proto::is_secure_before;
 use super::exchange::{Callers, Reply, TokenPlace, body};
-use super::{Enforcer, SurfaceParts, challenge, forward_auth, size};
+use super::{Enforcer, SurfaceParts, challenge as page, forward_auth, size};
 use crate::serve::{Client, Handler, On, Surface, SurfaceAddress};
 
 /// Bounds on one request.
@@ -183,19 +183,19 @@ impl Decide {
     ) -> Result<Reply, Problem> {
         let engine = &self.enforcer.engine;
         let path = request.uri().path();
-        if !engine.with_policy(|policy| challenge::owns(&policy.settings.challenge, path)) {
+        if !engine.with_policy(|policy| page::owns(&policy.settings.challenge, path)) {
             return Err(Problem::not_found());
         }
         let edge = self.enforcer.edge.load();
         let (parts, body) = request.into_parts();
-        let desk = challenge::Desk {
+        let desk = page::Desk {
             engine,
             edge: &edge,
             peer,
             is_secure: is_secure_before(&edge, peer, &parts.headers),
             timeout: self.bounds.read_timeout,
         };
-        challenge::respond(&desk, &parts, body, id).await
+        page::respond(&desk, &parts, body, id).await
     }
 }
 
