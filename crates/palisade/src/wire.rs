@@ -16,7 +16,7 @@ use palisade_core::facts::FieldError;
 use serde::{Deserialize, Deserializer};
 
 pub use answer::Answer;
-pub use challenge::{IssuedAnswer, RawChallenge, VerifiedAnswer};
+pub use challenge::{IssuedAnswer, RawChallenge, VerifiedAnswer, read_solution, solution_text};
 pub use costs::RawCosts;
 pub use guard::{RawDevice, RawGuard};
 pub use request::{RawClient, RawReceipt, RawRequest, Refund};

@@ -35,12 +35,13 @@ async fn mismatches(path: &Path, policy: Option<&Path>) -> usize {
     found
 }
 
-/// Folders with a policy of their own (Envoy's calls, and budgets), with their number of files.
-const WITH_POLICIES: [(&str, usize); 4] = [
+/// Folders with a policy of their own (Envoy's calls, budgets, challenges), with their number of files.
+const WITH_POLICIES: [(&str, usize); 5] = [
     ("rls", 10),
     ("rls/refunds", 1),
     ("budgets", 3),
     ("overdraft", 3),
+    ("challenges", 3),
 ];
 
 /// Runs the cases of a folder. Returns the number of files, and how many answers differ.

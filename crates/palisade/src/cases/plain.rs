@@ -86,6 +86,7 @@ pub(super) fn request(line: &str, slash: EncodedSlash) -> Option<Event> {
     Some(Event {
         at,
         operation: Operation::Request(Box::new(facts)),
+        challenge: None,
         expect: None,
     })
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use palisade_core::Id;
+use palisade_core::challenge::ChallengeKind;
 use palisade_core::failure::{Event, Policy};
 use palisade_core::key::{Digest, Keyring, anonymised};
 use palisade_core::policy::PolicySet;
@@ -253,6 +254,25 @@ impl Observer for DenialLog {
                 store,
                 "the store answers again"
             ),
+        }
+    }
+
+    fn challenge_provider(&self, kind: ChallengeKind, answers: bool, _now: Micros) {
+        let kind = kind.name();
+        if answers {
+            tracing::info!(
+                target: "palisade::challenge",
+                event = "challenge_provider_answers",
+                kind,
+                "the provider of challenges answers again"
+            );
+        } else {
+            tracing::warn!(
+                target: "palisade::challenge",
+                event = "challenge_provider_failing",
+                kind,
+                "the provider of challenges does not answer"
+            );
         }
     }
 

@@ -1,8 +1,10 @@
 //! Calls about challenges as JSON: `/v1/challenge` and `/v1/challenge/verify`.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use palisade_core::challenge::{
     ChallengeFacts, ChallengeFlow, ChallengeKind, ChallengeParameters, ChallengeRefusal,
-    IssuedChallenge, OfferedChallenge,
+    IssuedChallenge, OfferedChallenge, Solution,
 };
 use palisade_core::decision::Level;
 use palisade_core::facts::FieldError;
@@ -162,4 +164,18 @@ pub struct VerifiedAnswer<'a> {
     pub challenge: Option<&'a OfferedChallenge>,
     /// The request's id.
     pub request_id: &'a str,
+}
+
+/// A solution as clients send it: JSON in base64, as ALTCHA's widget posts it.
+#[must_use]
+pub fn solution_text(solution: &Solution) -> Option<String> {
+    let json = serde_json::to_vec(solution).ok()?;
+    Some(STANDARD.encode(json))
+}
+
+/// Reads a solution as clients send it.
+#[must_use]
+pub fn read_solution(text: &str) -> Option<Solution> {
+    let json = STANDARD.decode(text).ok()?;
+    serde_json::from_slice(&json).ok()
 }

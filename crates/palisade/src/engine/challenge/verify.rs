@@ -2,11 +2,11 @@
 //! says whether the solution was used before.
 
 use base64::Engine as _;
-use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use palisade_core::Digest;
 use palisade_core::challenge::{
     Binding, ChallengeFacts, ChallengeKind, ChallengeRefusal, ChallengeSettings, IssuedChallenge,
-    Pass, PassKind, Solution, segment_of, used_once,
+    Pass, PassKind, segment_of, used_once,
 };
 use palisade_core::time::Micros;
 use palisade_store::Take;
@@ -16,6 +16,7 @@ use super::super::Engine;
 use super::super::counters::Terms;
 use super::super::marks::mark;
 use super::{ChallengeStep, ProviderQuery};
+use crate::wire::read_solution;
 
 /// Longest solution that is read, in bytes: tokens of providers have up to 2,048 characters, and
 /// reCAPTCHA's somewhat more.
@@ -182,12 +183,6 @@ impl Engine {
             && self.provider_fails(self.now());
         is_due.then(|| Box::new(self.challenge_for(settings, facts)))
     }
-}
-
-/// Reads a solution as ALTCHA's widget and libraries send it: JSON in base64.
-fn read_solution(text: &str) -> Option<Solution> {
-    let json = STANDARD.decode(text).ok()?;
-    serde_json::from_slice(&json).ok()
 }
 
 /// Names a provider's token without keeping it.

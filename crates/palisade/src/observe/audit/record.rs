@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, LazyLock};
 
 use palisade_core::bodies::{Urls, body};
+use palisade_core::challenge::ChallengeKind;
 use palisade_core::decision::{Decision, ErrorCode};
 use palisade_core::facts::{DescriptorFacts, GuardFacts, GuardOp, RequestFacts};
 use palisade_core::failure::{Event as Failure, Policy};
@@ -128,6 +129,16 @@ impl Observer for Audit {
 
     fn candidate_differs(&self, seen: &CandidateSeen<'_>) {
         self.record_difference(seen);
+    }
+
+    fn challenge_provider(&self, kind: ChallengeKind, answers: bool, now: Micros) {
+        let event = match answers {
+            true => EventKind::ChallengeProviderAnswers,
+            false => EventKind::ChallengeProviderFailing,
+        };
+        let mut event = Event::new(event, now);
+        event.subject = Some(kind.name().into());
+        self.shared.push(event);
     }
 
     fn application_refused(&self, facts: &RequestFacts, now: Micros) {

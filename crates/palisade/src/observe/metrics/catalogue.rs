@@ -180,6 +180,8 @@ catalogue! {
         "Requests whose costs the proxy reads, by what they were settled by: `seen` in the answer, `unseen` and settled by their estimate, `failed` with an error and `released` because the application never got them";
     OVERDRAFT = Counter "rate_limiter_overdraft_total" ["unit"]
         "What was charged beyond limits and reservations, by unit";
+    CHALLENGES = Counter "rate_limiter_challenges_total" ["kind", "flow", "step"]
+        "Challenges by kind, flow and step: issued, passed or refused, and passes that were spent or refused";
     THRESHOLDS = Counter "rate_limiter_budget_thresholds_total" ["limit", "share"]
         "Times that a bucket reached a threshold in `warn_at` of its limit";
     WEBHOOK_EVENTS = Counter "rate_limiter_webhook_events_total" ["outcome"]

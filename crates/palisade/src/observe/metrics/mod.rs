@@ -3,6 +3,7 @@
 
 pub mod catalogue;
 mod cells;
+mod challenges;
 mod descriptors;
 mod histogram;
 mod instances;
@@ -37,7 +38,8 @@ use super::audit::AuditCounts;
 use super::classes::flow_name;
 use super::surges::outcome;
 use crate::engine::{
-    DecisionEvent, InstanceFailure, KeyedAnswer, ModeChange, Observer, ReachedThreshold, Subject,
+    ChallengeEvent, DecisionEvent, InstanceFailure, KeyedAnswer, ModeChange, Observer,
+    ReachedThreshold, Subject,
 };
 
 /// Most limits and shares whose thresholds are counted.
@@ -49,6 +51,7 @@ pub struct Metrics {
     keyring: Arc<Keyring>,
     cells: cells::Cells,
     descriptors: descriptors::Descriptors,
+    challenges: challenges::Challenges,
     instances: instances::Instances,
     limits: limits::Limits,
     only_successes: only_successes::OnlySuccesses,
@@ -155,6 +158,7 @@ impl Metrics {
             keyring,
             cells: cells::Cells::default(),
             descriptors: descriptors::Descriptors::default(),
+            challenges: challenges::Challenges::default(),
             instances: instances::Instances::default(),
             limits: limits::Limits::default(),
             only_successes: only_successes::OnlySuccesses::default(),
@@ -404,6 +408,10 @@ impl Observer for Metrics {
 
     fn instance(&self, address: &str, failure: Option<InstanceFailure>) {
         self.instances.saw(address, failure);
+    }
+
+    fn challenge(&self, event: &ChallengeEvent) {
+        self.challenges.saw(event);
     }
 
     fn not_asked(&self, _policy: Policy) {

@@ -149,6 +149,7 @@ impl Metrics {
                 });
                 Value::Series(named.collect())
             }
+            names::CHALLENGES => series(self.challenges.read()),
             names::UPSTREAM_UP => labelled(self.instances.up()),
             names::UPSTREAM_FAILURES => series(self.instances.failures()),
             names::GUARD_ONLY_SUCCESSES => labelled(self.only_successes.read()),
