@@ -21,6 +21,9 @@ const words = JSON.parse(main.dataset.words);
 const ticket = main.dataset.ticket;
 const language = document.documentElement.lang;
 
+/** True once the ticket is too old: only the refused request itself gets another one. */
+let is_stale = false;
+
 /** Told to screen readers too, so only when something changes. */
 function say(text) {
   if (status.textContent !== text) status.textContent = text;
@@ -66,6 +69,7 @@ function search({ salt, challenge, maxnumber }) {
 
 async function solve(parameters) {
   say(words.working);
+  widget.hidden = true;
   show(progress);
   const { algorithm, challenge, salt, signature } = parameters;
   const number = await search(parameters);
@@ -187,6 +191,7 @@ async function start(first) {
   progress.removeAttribute("value");
   try {
     const answer = first ? { challenge: first } : await post();
+    is_stale = answer.reason === "late";
     if (!answer.challenge) return fail(explain(answer));
     await run(answer.challenge);
   } catch {
@@ -194,7 +199,7 @@ async function start(first) {
   }
 }
 
-again.addEventListener("click", () => start());
+again.addEventListener("click", () => (is_stale ? location.reload() : start()));
 show(document.getElementById("work"));
 document.getElementById("heading").focus();
 start(JSON.parse(main.dataset.challenge));

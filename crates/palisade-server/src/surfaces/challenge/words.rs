@@ -13,6 +13,9 @@ use crate::surfaces::exchange::accept::weighed;
 /// The language of browsers that prefer none of ours.
 const LANGUAGE: &str = "en";
 
+/// The wait that is named where the refusal's own is not known, in seconds.
+const WAIT_S: u64 = 60;
+
 /// All texts. A test reads the file, so that a build of ours has every text.
 static ALL: LazyLock<BTreeMap<String, Words>> =
     LazyLock::new(|| serde_json::from_str(TEXTS).unwrap_or_default());
@@ -83,7 +86,7 @@ impl Words {
 
     fn wait(&self, seconds: Option<u64>) -> String {
         // Never one, so that the texts need no singular.
-        let (number, unit) = match seconds.unwrap_or_default() {
+        let (number, unit) = match seconds.unwrap_or(WAIT_S) {
             seconds @ 0..=90 => (seconds.max(2), &self.seconds),
             seconds @ 91..=5_400 => (seconds.div_ceil(60), &self.minutes),
             seconds => (seconds.div_ceil(3_600), &self.hours),
@@ -135,7 +138,7 @@ mod tests {
     fn c_page_without_scripts_the_wait_is_said() {
         let (_, words) = Words::for_client(&HeaderMap::new()).unwrap();
         for (seconds, said) in [
-            (None, "2 seconds"),
+            (None, "60 seconds"),
             (Some(60), "60 seconds"),
             (Some(300), "5 minutes"),
             (Some(86_400), "24 hours"),

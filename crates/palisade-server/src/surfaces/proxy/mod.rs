@@ -3,6 +3,7 @@
 //! reported to it.
 
 mod body;
+mod challenge;
 mod connections;
 mod headers;
 mod health;
@@ -23,7 +24,6 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::SET_COOKIE;
 use http::request::Parts;
-use http::uri::{Authority, PathAndQuery};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
 use http_body_util::Full;
 use hyper::body::Incoming;
@@ -35,13 +35,12 @@ use palisade_core::RequestFacts;
 use palisade_core::budget::Costs;
 use palisade_core::challenge::{ChallengeFlow, ShownPass};
 use palisade_core::facts::Surface as Came;
-use palisade_core::time::SECOND;
 use palisade_policy::{OutcomeRoute, Spend};
 use tokio::sync::RwLock;
 
 use crate::failure::Failure;
 use crate::serve::{Client, Early, Handler, On, Surface, SurfaceAddress, task};
-use crate::surfaces::challenge::{self, Passes, RefusedVisit};
+use crate::surfaces::challenge::{Passes, moved};
 use crate::surfaces::enforcer::{ArrivalCheck, Visit};
 use crate::surfaces::exchange::ids::RequestId;
 use crate::surfaces::exchange::problem::Problem;
@@ -243,8 +242,8 @@ impl Proxy {
         headers::towards_client(response.headers_mut(), &passing.answer);
         let note = passing.answer.decision.pass.as_ref();
         let seconds = uses.pass_seconds.unwrap_or_default();
-        let moved = challenge::moved(ChallengeFlow::Request, note, seconds, is_secure);
-        if let Some(cookie) = moved {
+        let cookie = moved(ChallengeFlow::Request, note, seconds, is_secure);
+        if let Some(cookie) = cookie {
             response.headers_mut().append(SET_COOKIE, cookie);
         }
         if let Some(spend) = spend.as_deref().filter(|spend| spend::is_openai(spend)) {
@@ -485,75 +484,6 @@ impl Proxy {
             }
         };
         Ok(Response::from_parts(head, body))
-    }
-}
-
-/// The part that challenges have in a request.
-struct ChallengeUses {
-    /// Whether it is one for the challenge page.
-    is_for_page: bool,
-    /// Time for which passes are good, in seconds; `None` where the policy has no challenges.
-    pass_seconds: Option<u64>,
-}
-
-impl Proxy {
-    fn challenges(&self, path: &str) -> ChallengeUses {
-        self.enforcer.engine.with_policy(|policy| {
-            let settings = &policy.settings.challenge;
-            ChallengeUses {
-                is_for_page: challenge::owns(settings, path),
-                pass_seconds: settings.is_used.then_some(settings.pass_us / SECOND),
-            }
-        })
-    }
-
-    async fn challenge_page(
-        &self,
-        hop: &Hop<'_>,
-        parts: &Parts,
-        body: Incoming,
-        id: &RequestId,
-    ) -> Result<Response<Relayed>, Problem> {
-        let desk = challenge::Desk {
-            engine: &self.enforcer.engine,
-            edge: hop.edge,
-            peer: hop.peer,
-            is_secure: hop.is_secure(&parts.headers),
-            timeout: self.link.upstream.read_timeout,
-        };
-        let answer = Box::pin(challenge::respond(&desk, parts, body, id));
-        answer.await.map(own)
-    }
-
-    /// A refusal, in the shape that the route asks for. A browser that may pass a challenge gets
-    /// its page.
-    fn refuse(
-        &self,
-        mut answer: RequestAnswer,
-        flow: ChallengeFlow,
-        spend: Option<&Arc<Spend>>,
-        (hop, parts): (&Hop<'_>, &Parts),
-        id: &RequestId,
-    ) -> Response<Relayed> {
-        if answer.decision.offer.is_some()
-            && let Ok(ip) = challenge::client_of(hop.edge, hop.peer, &parts.headers)
-        {
-            let is_trusted = hop.edge.trusted_proxies.contains(hop.peer);
-            let authority = parts.uri.authority().map(Authority::as_str);
-            let visit = RefusedVisit {
-                ip,
-                flow,
-                method: parts.method.as_str(),
-                target: parts.uri.path_and_query().map_or("/", PathAndQuery::as_str),
-                host: authority.or_else(|| challenge::host_of(&parts.headers, is_trusted)),
-                headers: &parts.headers,
-            };
-            let engine = &self.enforcer.engine;
-            if let Some(page) = challenge::page_for(engine, &mut answer, &visit, id) {
-                return own(page);
-            }
-        }
-        refused_for(spend, &answer, id, &parts.headers)
     }
 }
 
