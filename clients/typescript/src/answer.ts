@@ -28,7 +28,12 @@ export interface Answer {
   readonly error: string | null;
   readonly retryAfter: number | null;
   readonly delayMs: number | null;
+  /** The challenge to put: `captcha`, `out_of_band`, or the kind of `offer`. */
   readonly challenge: string | null;
+  /** A challenge that the client can solve: `kind`, `url`, `parameters`. */
+  readonly offer: Readonly<Record<string, unknown>> | null;
+  /** Why `challengeToken` was not accepted. */
+  readonly challengeRefused: string | null;
   readonly receipt: string | null;
   readonly lockout: string | null;
   /** What a guard in shadow mode would have answered. */
@@ -70,7 +75,9 @@ export function parse(value: unknown, requestId: string): Answer {
     error: text(value["error"]),
     retryAfter: whole(value["retry_after"]),
     delayMs: whole(value["delay_ms"]),
-    challenge: text(value["challenge"]),
+    challenge: text(isObject(value["challenge"]) ? value["challenge"]["kind"] : value["challenge"]),
+    offer: isObject(value["challenge"]) ? value["challenge"] : null,
+    challengeRefused: text(value["challenge_refused"]),
     receipt: text(value["receipt"]),
     lockout: text(value["lockout"]),
     shadow: isObject(value["shadow"]) ? value["shadow"] : null,
@@ -132,6 +139,8 @@ export function local(requestId: string, made: Local): Answer {
     retryAfter: wait,
     delayMs: null,
     challenge: null,
+    offer: null,
+    challengeRefused: null,
     receipt: null,
     lockout: null,
     shadow: null,

@@ -18,6 +18,8 @@ export interface RequestFacts {
   cost?: number | undefined;
   /** Whether the answer carries a receipt, with which the charge can be given back. */
   receipt?: boolean | undefined;
+  /** The token of `verifyChallenge`. It admits one request beyond a limit that asks for a challenge. */
+  challengeToken?: string | undefined;
   requestId?: string | undefined;
   correlationId?: string | undefined;
 }
@@ -61,12 +63,14 @@ export interface AttemptFacts {
   userAgent?: string | undefined;
   acceptLanguage?: string | undefined;
   challengePassed?: boolean | undefined;
+  /** The token of `verifyChallenge`. It frees one check. */
+  challengeToken?: string | undefined;
   requestId?: string | undefined;
   correlationId?: string | undefined;
 }
 
 /** One call of a heavy endpoint (G-API). */
-export type HitFacts = Omit<AttemptFacts, "account" | "username" | "challengePassed"> & {
+export type HitFacts = Omit<AttemptFacts, "account" | "username" | "challengePassed" | "challengeToken"> & {
   account?: string | undefined;
 };
 

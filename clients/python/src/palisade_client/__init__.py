@@ -13,6 +13,7 @@ from .facts import AttemptFacts, Device, HitFacts, JobFacts, OAuthClient, Reques
 from .guard import AsyncGuard, Attempt, Guard
 from .holder import AsyncReservation, Reservation
 from .reservations import ExtendAnswer, HeldReservation, ReserveAnswer, Settlement
+from .steps import Challenge, Verified
 from .unavailable import Caps, OnUnavailable
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "BadInput",
     "Blocked",
     "Caps",
+    "Challenge",
     "Device",
     "ExtendAnswer",
     "Guard",
@@ -44,4 +46,5 @@ __all__ = [
     "Settlement",
     "TrustedProxies",
     "Unavailable",
+    "Verified",
 ]

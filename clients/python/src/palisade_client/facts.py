@@ -58,6 +58,9 @@ class RequestFacts:
     cost: int | None = None
     receipt: bool | None = None
     """Whether the answer carries a receipt, with which the charge can be given back."""
+    challenge_token: str | None = _hidden()
+    """The token of `verify_challenge`. It admits one request beyond a limit that asks for a
+    challenge."""
     request_id: str = field(default_factory=new_request_id)
     correlation_id: str | None = None
 
@@ -128,6 +131,8 @@ class AttemptFacts:
     user_agent: str | None = _hidden()
     accept_language: str | None = _hidden()
     challenge_passed: bool | None = None
+    challenge_token: str | None = _hidden()
+    """The token of `verify_challenge`. It frees one check."""
     request_id: str = field(default_factory=new_request_id)
     correlation_id: str | None = None
 

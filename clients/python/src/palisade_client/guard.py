@@ -98,6 +98,18 @@ class Guard:
         """Only the outcome; `None` if it could not be reported."""
         return self._run(steps.leave(flow, outcome, facts, self._health))
 
+    def challenge(
+        self, flow: steps.ChallengeFlow, facts: steps.ChallengedFacts, level: str | None = None
+    ) -> steps.Challenge:
+        """A challenge for the client of these facts; `level` is that of the answer that asks."""
+        return self._run(steps.challenge(flow, facts, level, self._health))
+
+    def verify_challenge(
+        self, flow: steps.ChallengeFlow, facts: steps.ChallengedFacts, solution: str
+    ) -> steps.Verified:
+        """Exchanges a solution for a token, to be sent as `challenge_token` with the next check."""
+        return self._run(steps.verify_challenge(flow, facts, solution, self._health))
+
     def issue_session(self, account: str) -> str:
         """A session id to keep in a cookie of a device that has just logged in."""
         return self._run(steps.issue_session(account, self._health))
@@ -147,6 +159,18 @@ class AsyncGuard:
     ) -> Answer | None:
         """Only the outcome; `None` if it could not be reported."""
         return await self._run(steps.leave(flow, outcome, facts, self._health))
+
+    async def challenge(
+        self, flow: steps.ChallengeFlow, facts: steps.ChallengedFacts, level: str | None = None
+    ) -> steps.Challenge:
+        """A challenge for the client of these facts; `level` is that of the answer that asks."""
+        return await self._run(steps.challenge(flow, facts, level, self._health))
+
+    async def verify_challenge(
+        self, flow: steps.ChallengeFlow, facts: steps.ChallengedFacts, solution: str
+    ) -> steps.Verified:
+        """Exchanges a solution for a token, to be sent as `challenge_token` with the next check."""
+        return await self._run(steps.verify_challenge(flow, facts, solution, self._health))
 
     async def issue_session(self, account: str) -> str:
         """A session id to keep in a cookie of a device that has just logged in."""
