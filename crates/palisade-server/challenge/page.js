@@ -151,6 +151,8 @@ async function post(solution) {
       signal: stop.signal,
     });
     return { status: response.status, ...(await response.json()) };
+  } catch {
+    return { reason: "unavailable" };
   } finally {
     clearTimeout(late);
   }
@@ -195,7 +197,7 @@ async function start(first) {
     if (!answer.challenge) return fail(explain(answer));
     await run(answer.challenge);
   } catch {
-    fail(navigator.onLine === false ? words.offline : words.blocked);
+    fail(words.blocked);
   }
 }
 
