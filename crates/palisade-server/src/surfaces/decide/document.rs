@@ -380,6 +380,10 @@ fn with_what_is_held(schemas: &mut Map<String, Value>) {
 
 /// Splits the facts of a challenge into those that ask for one and those that solve it.
 fn split_challenges(schemas: &mut Map<String, Value>) {
+    if let Some(parameters) = schemas.get_mut("ChallengeParameters") {
+        // Otherwise an object of any kind would be the empty one, too.
+        parameters["oneOf"][2]["additionalProperties"] = json!(false);
+    }
     let Some(facts) = schemas.get_mut("ChallengeFacts") else {
         return;
     };
