@@ -275,3 +275,69 @@ fn a_captcha_required_behind_the_proxy_lets_the_right_password_through_after_a_c
     assert_eq!(right.status, 303);
     assert_eq!(attempt("wrong", "").status, 401, "a success clears it");
 }
+
+#[test]
+fn c_page_forward_auth_shows_the_page_and_takes_the_solution() {
+    let app = Scripted::answering(site);
+    let server = start(&app);
+    let client = [
+        ("X-Forwarded-For", IP),
+        ("X-Forwarded-Proto", "https"),
+        BROWSER,
+    ];
+    let ask = |more: &[(&str, &str)]| {
+        let mut all = client.to_vec();
+        all.extend([
+            ("X-Forwarded-Method", "GET"),
+            ("X-Forwarded-Uri", "/reports/a?b=c"),
+        ]);
+        all.extend_from_slice(more);
+        server.connect().send("GET", "/forward-auth", &all, b"")
+    };
+    for _ in 0..2 {
+        assert_eq!(ask(&[]).status, 200);
+    }
+    let page = ask(&[HTML]);
+    assert_eq!(page.status, 429);
+    assert!(
+        page.header("content-type")
+            .unwrap()
+            .starts_with("text/html")
+    );
+    // nginx drops the page, and fetches it from here.
+    let address = page.header("x-palisade-challenge").unwrap().to_owned();
+    let fetched = server.connect().send("GET", &address, &client, b"");
+    assert_eq!(fetched.status, 429);
+    assert!(fetched.text().contains("data-ticket"));
+
+    let offer = ask(&[]).json()["challenge"].clone();
+    let body = json!({"solution": encoded(&solve(&offer))}).to_string();
+    let mut headers = client.to_vec();
+    headers.push(JSON);
+    let url = offer["url"].as_str().unwrap();
+    let passed = server
+        .connect()
+        .send("POST", url, &headers, body.as_bytes());
+    assert_eq!(passed.json()["path"], "/reports/a?b=c");
+    let pass = cookie(&passed, "__Host-palisade-request").unwrap();
+    assert_eq!(ask(&[("Cookie", &pass)]).status, 200);
+    assert_eq!(ask(&[("Cookie", &pass.replace("__Host-", ""))]).status, 429);
+}
+
+#[test]
+fn c_page_without_challenges_in_the_policy_the_paths_are_the_applications() {
+    let app = Scripted::answering(site);
+    let policy = POLICY
+        .replace("[challenge]\ndifficulty = 1000\npass_uses = 2\n", "")
+        .replace("on_exceed = \"challenge\"\nchallenge_extra = 3\n", "")
+        + "[lockout]\nchallenge = \"advise\"\n";
+    let server = started(&policy, &app.url);
+    let sent = [("Cookie", "palisade-request=x; sid=1")];
+    let page = get(&server, IP, ANSWER, &sent);
+    assert!(
+        page.text().contains("palisade-request=x; sid=1"),
+        "{}",
+        page.text()
+    );
+    assert_eq!(server.connect().send("GET", ANSWER, &[], b"").status, 404);
+}

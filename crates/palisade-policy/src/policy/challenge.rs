@@ -1,5 +1,6 @@
 //! `[challenge]`: what callers are asked to prove (C-KIND).
 
+use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU32;
 use std::time::Duration;
 
@@ -142,15 +143,28 @@ impl Checker<'_, '_> {
         Some(ProviderSettings {
             site_key: table.site_key.as_deref()?.into(),
             secret: secret?.into(),
-            verify_url: match &table.verify_url {
-                Some(url) => url.as_str().into(),
-                None => usual_url(table.kind).into(),
-            },
+            verify_url: self.verify_url(table)?.into(),
             hostnames: hostnames.map(|name| name.as_str().into()).collect(),
             sends_address: table.remote_ip == Some(true),
             is_scored: self.version(table)? == 3,
             has_fallback: table.fallback != Some(Fallback::None),
         })
+    }
+
+    fn verify_url<'t>(&mut self, table: &'t ChallengeTable) -> Option<&'t str> {
+        let Some(url) = table.verify_url.as_ref().map(WebUrl::as_str) else {
+            return Some(usual_url(table.kind));
+        };
+        if url.starts_with("https://") || is_loopback(url) {
+            return Some(url);
+        }
+        let hint = "only an address of this machine may be without TLS, `http://127.0.0.1:…`";
+        self.refuse(
+            "verify_url",
+            "must be `https://`: our secret is sent there",
+            hint,
+        );
+        None
     }
 
     fn version(&mut self, table: &ChallengeTable) -> Option<u32> {
@@ -189,6 +203,16 @@ impl Checker<'_, '_> {
         }
         is_fine
     }
+}
+
+/// Whether the host of a URL is a loopback address. A name could be anybody's.
+fn is_loopback(url: &str) -> bool {
+    let rest = url.strip_prefix("http://").unwrap_or_default();
+    let authority = rest.split(['/', '?']).next().unwrap_or_default();
+    let address: Option<SocketAddr> = authority.parse().ok();
+    let host: Option<IpAddr> = authority.trim_matches(['[', ']']).parse().ok();
+    let host = address.map(|address| address.ip()).or(host);
+    host.is_some_and(|host| host.is_loopback())
 }
 
 /// Where a provider verifies unless it is told otherwise.

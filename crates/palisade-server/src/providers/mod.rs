@@ -25,7 +25,7 @@ use tokio::sync::Semaphore;
 use crate::connect;
 use crate::outbound::{Destination, ExchangeBounds, Reach};
 use form::Form;
-use verdict::Expected;
+use verdict::TokenClaims;
 
 /// Most calls that are under way at once. Further ones count as unanswered: a slow provider must not
 /// hold any number of connections.
@@ -71,7 +71,7 @@ impl SiteVerify {
             return Ok(Err(ChallengeRefusal::Wrong));
         }
         let answer = self.answer(&query).await?;
-        let expected = Expected {
+        let expected = TokenClaims {
             kind: query.kind,
             hostnames: &query.settings.hostnames,
             action: query.flow.name(),

@@ -22,7 +22,7 @@ struct SiteAnswer {
 }
 
 /// The claims that a token must be good for.
-pub(super) struct Expected<'a> {
+pub(super) struct TokenClaims<'a> {
     pub(super) kind: ChallengeKind,
     /// Host names of our sites; any if empty.
     pub(super) hostnames: &'a [Box<str>],
@@ -35,7 +35,7 @@ pub(super) struct Expected<'a> {
 /// Reads the answer of a provider. An answer that is none is `Unavailable`.
 pub(super) fn read(
     answer: &Response<Bytes>,
-    expected: &Expected<'_>,
+    expected: &TokenClaims<'_>,
 ) -> Result<(), ChallengeRefusal> {
     let status = answer.status();
     let is_theirs = status.is_success() || status.as_u16() == 400;
@@ -61,7 +61,7 @@ fn is_json(answer: &Response<Bytes>) -> bool {
 }
 
 /// Whether a good token was made for our site and for this purpose.
-fn is_ours(read: &SiteAnswer, expected: &Expected<'_>) -> bool {
+fn is_ours(read: &SiteAnswer, expected: &TokenClaims<'_>) -> bool {
     let names_host = |host: &str| {
         let mut ours = expected.hostnames.iter();
         ours.any(|own| own.eq_ignore_ascii_case(host))
@@ -96,7 +96,7 @@ fn refusal(codes: &[String]) -> ChallengeRefusal {
 mod tests {
     use super::*;
 
-    fn verdict(expected: &Expected<'_>, status: u16, media: &str, body: &str) -> &'static str {
+    fn verdict(expected: &TokenClaims<'_>, status: u16, media: &str, body: &str) -> &'static str {
         let answer = Response::builder()
             .status(status)
             .header(CONTENT_TYPE, media)
@@ -108,8 +108,8 @@ mod tests {
         }
     }
 
-    fn expected(kind: ChallengeKind, hostnames: &[Box<str>]) -> Expected<'_> {
-        Expected {
+    fn expected(kind: ChallengeKind, hostnames: &[Box<str>]) -> TokenClaims<'_> {
+        TokenClaims {
             kind,
             hostnames,
             action: "login",
@@ -169,7 +169,7 @@ mod tests {
         let hosts: Vec<Box<str>> = vec!["shop.example".into()];
         let json = "application/json";
         let turnstile = expected(ChallengeKind::Turnstile, &hosts);
-        let scored = Expected {
+        let scored = TokenClaims {
             is_scored: true,
             ..expected(ChallengeKind::Recaptcha, &hosts)
         };

@@ -21,7 +21,7 @@ const VERSION: u8 = 1;
 /// Bytes before the path: version, flow, level, expiry.
 const HEAD_BYTES: usize = 11;
 
-/// What a challenge is for.
+/// Purpose of a challenge.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Ticket {
     pub(super) flow: ChallengeFlow,
