@@ -440,7 +440,7 @@ pub struct Decision {
     pub challenge: Option<Challenge>,
     /// Challenge that this client can solve now, where the policy uses challenges (C-KIND).
     pub offer: Option<Box<OfferedChallenge>>,
-    /// What became of the token or pass that the client showed.
+    /// Fate of the token or pass that the client showed.
     pub pass: Option<PassNote>,
     /// Set if the lockout could not be asked.
     pub lockout: Option<LockoutNote>,

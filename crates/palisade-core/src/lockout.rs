@@ -19,9 +19,9 @@ pub const LOCKOUTS_MAX: usize = 8;
 
 /// Whether an attempt comes with a passed challenge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Passed {
-    /// It does not.
-    No,
+pub enum CaptchaProof {
+    /// It does not come with one.
+    Missing,
     /// Of ours: the attempt goes on, and the next one is asked again (C-BUYS).
     ForThisAttempt,
     /// Of the host, which vouches for it: the captcha is withdrawn.
@@ -256,11 +256,11 @@ impl Lockout {
         &mut self,
         policy: &LockoutPolicy,
         attempt: Attempt,
-        passed: Passed,
+        passed: CaptchaProof,
         now: Micros,
     ) -> LockoutVerdict {
         let mut verdict = LockoutVerdict::default();
-        if passed == Passed::ByHost && self.challenged.take().is_some() {
+        if passed == CaptchaProof::ByHost && self.challenged.take().is_some() {
             verdict.changed = true;
         }
         if !self.streak_lasts(policy, now) {
@@ -271,7 +271,7 @@ impl Lockout {
             Attempt::Check => {
                 verdict.delay_ms = policy.delay_ms(self.streak);
                 let unpassed = self.unpassed(policy, now);
-                let unpassed = unpassed.filter(|_| passed == Passed::No);
+                let unpassed = unpassed.filter(|_| passed == CaptchaProof::Missing);
                 verdict.candidates.extend(unpassed);
             }
             Attempt::Failure => self.fail(policy, &mut verdict, now),
@@ -508,7 +508,7 @@ mod tests {
     fn challenged(policy: &LockoutPolicy, now: Micros) -> Lockout {
         let mut lockout = Lockout::default();
         for _ in 0..30 {
-            lockout.apply(policy, Attempt::Failure, Passed::No, now);
+            lockout.apply(policy, Attempt::Failure, CaptchaProof::Missing, now);
         }
         lockout
     }
@@ -521,7 +521,7 @@ mod tests {
         };
         let mut lockout = challenged(&policy, Micros(DAY));
         let later = Micros(DAY).plus(HOUR);
-        let verdict = lockout.apply(&policy, Attempt::Check, Passed::No, later);
+        let verdict = lockout.apply(&policy, Attempt::Check, CaptchaProof::Missing, later);
         assert!(verdict.candidates.is_empty());
         assert_eq!(verdict.challenge, Some(Challenge::Captcha));
     }
@@ -533,7 +533,7 @@ mod tests {
         let later = Micros(DAY).plus(HOUR);
         assert!(!lockout.is_denying(&policy, later));
         assert!(lockout.lift(&policy, later), "the challenge was denied for");
-        let verdict = lockout.apply(&policy, Attempt::Check, Passed::No, later);
+        let verdict = lockout.apply(&policy, Attempt::Check, CaptchaProof::Missing, later);
         assert!(verdict.candidates.is_empty() && verdict.challenge.is_none());
         assert!(!lockout.lift(&policy, later));
     }
@@ -548,13 +548,18 @@ mod tests {
             for _ in 0..10 {
                 now = now.plus(HOUR / 4);
                 challenge = lockout
-                    .apply(&policy, Attempt::Failure, Passed::No, now)
+                    .apply(&policy, Attempt::Failure, CaptchaProof::Missing, now)
                     .challenge;
             }
             challenge
         };
         let succeed = |lockout: &mut Lockout| {
-            let verdict = lockout.apply(&policy, Attempt::Success, Passed::No, Micros(2 * DAY));
+            let verdict = lockout.apply(
+                &policy,
+                Attempt::Success,
+                CaptchaProof::Missing,
+                Micros(2 * DAY),
+            );
             assert!(verdict.changed);
         };
         assert_eq!([lock(&mut lockout), lock(&mut lockout)], [None, None]);
@@ -571,7 +576,7 @@ mod tests {
         let mut lockout = Lockout::default();
         let now = Micros(DAY);
         for _ in 0..10 {
-            lockout.apply(&policy, Attempt::Failure, Passed::No, now);
+            lockout.apply(&policy, Attempt::Failure, CaptchaProof::Missing, now);
         }
         assert!(lockout.is_denying(&policy, now));
         assert!(lockout.lift(&policy, now));

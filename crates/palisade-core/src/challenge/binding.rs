@@ -64,7 +64,7 @@ impl From<Flow> for ChallengeFlow {
 
 /// A caller, to be compared with the one that a challenge was issued to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Binding {
+pub struct ChallengeBinding {
     /// Flow and account.
     subject: DigestPair,
     prefix: DigestPair,
@@ -93,7 +93,7 @@ pub enum Fit {
     Foreign,
 }
 
-impl Binding {
+impl ChallengeBinding {
     /// The binding of a caller.
     #[must_use]
     pub fn new(keyring: &Keyring, flow: ChallengeFlow, ip: IpAddr, account: Option<&Id>) -> Self {

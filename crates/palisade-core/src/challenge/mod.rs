@@ -14,7 +14,7 @@ mod settings;
 
 use serde::{Deserialize, Serialize};
 
-pub use binding::{Binding, BoundTo, ChallengeFlow, Fit};
+pub use binding::{BoundTo, ChallengeBinding, ChallengeFlow, Fit};
 pub use difficulty::{DIFFICULTY_DEFAULT, DIFFICULTY_MAX, DIFFICULTY_MIN, difficulty_at};
 pub use pass::{PASS_BYTES_MAX, PASS_USES_MAX, Pass, PassError, PassKind, segment_of, used_once};
 pub use puzzle::{ALGORITHM, NONCE_BYTES, Puzzle, PuzzleTerms, Solution, SolvedPuzzle};
@@ -98,7 +98,7 @@ impl std::fmt::Debug for ShownPass {
     }
 }
 
-/// What became of a token or pass that a caller showed.
+/// Fate of a token or pass that a caller showed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PassNote {
     /// One of its uses was taken.

@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Binding, BoundTo, ChallengeRefusal, Fit};
+use super::{BoundTo, ChallengeBinding, ChallengeRefusal, Fit};
 use crate::key::{Digest, Domain, Keyring, Segment, SegmentKind};
 use crate::limit::{Algorithm, BucketSpec, Window};
 use crate::policy::{Dimension, Family, Limit, LimitDef};
@@ -120,7 +120,7 @@ impl Pass {
     ///
     /// # Errors
     /// Late or foreign.
-    pub fn fit(&self, binding: &Binding, now: Micros) -> Result<Fit, ChallengeRefusal> {
+    pub fn fit(&self, binding: &ChallengeBinding, now: Micros) -> Result<Fit, ChallengeRefusal> {
         if now > self.expires {
             return Err(ChallengeRefusal::Late);
         }
@@ -133,7 +133,7 @@ impl Pass {
 
     /// This pass for its holder's address of the other family.
     #[must_use]
-    pub fn moved(&self, binding: &Binding) -> Self {
+    pub fn moved(&self, binding: &ChallengeBinding) -> Self {
         Self {
             bound: binding.bound_to(),
             has_moved: true,

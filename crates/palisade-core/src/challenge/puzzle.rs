@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use super::{Binding, BoundTo, ChallengeRefusal, Fit};
+use super::{BoundTo, ChallengeBinding, ChallengeRefusal, Fit};
 use crate::hex;
 use crate::key::{Digest, Keyring};
 use crate::time::{Micros, SECOND};
@@ -79,7 +79,7 @@ pub struct SolvedPuzzle {
 impl Puzzle {
     /// Issues a puzzle for one caller.
     #[must_use]
-    pub fn issue(keyring: &Keyring, binding: &Binding, terms: &PuzzleTerms) -> Self {
+    pub fn issue(keyring: &Keyring, binding: &ChallengeBinding, terms: &PuzzleTerms) -> Self {
         let salt = Salt {
             nonce: terms.nonce,
             expires: terms.expires.unix_seconds_ceil(),
@@ -121,7 +121,7 @@ impl Solution {
     pub fn verify(
         &self,
         keyring: &Keyring,
-        binding: &Binding,
+        binding: &ChallengeBinding,
         now: Micros,
     ) -> Result<SolvedPuzzle, ChallengeRefusal> {
         let signature = keyring.challenge_signature(&self.challenge);

@@ -14,17 +14,17 @@ fn ring(byte: u8) -> Keyring {
     Keyring::new(&[byte; 32], None).unwrap()
 }
 
-fn binding(flow: ChallengeFlow, ip: &str, account: &str) -> Binding {
+fn binding(flow: ChallengeFlow, ip: &str, account: &str) -> ChallengeBinding {
     binding_of(&ring(7), flow, ip, account)
 }
 
-fn binding_of(keyring: &Keyring, flow: ChallengeFlow, ip: &str, account: &str) -> Binding {
+fn binding_of(keyring: &Keyring, flow: ChallengeFlow, ip: &str, account: &str) -> ChallengeBinding {
     let ip: IpAddr = ip.parse().unwrap();
     let account = Id::new("account", account).unwrap();
-    Binding::new(keyring, flow, ip, Some(&account))
+    ChallengeBinding::new(keyring, flow, ip, Some(&account))
 }
 
-fn ann() -> Binding {
+fn ann() -> ChallengeBinding {
     binding(ChallengeFlow::Login, "203.0.113.5", "ann")
 }
 

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 
 use crate::decision::KeyKind;
 use crate::facts::Attempt;
-use crate::lockout::{LockoutPolicy, LockoutVerdict, Passed};
+use crate::lockout::{CaptchaProof, LockoutPolicy, LockoutVerdict};
 use crate::record::Flow;
 use crate::time::Micros;
 
@@ -182,9 +182,9 @@ impl Rules {
             records.lockout.look(lockout, now)
         } else {
             let passed = match (signals.captcha_passed, signals.challenge_passed) {
-                (true, _) => Passed::ByHost,
-                (false, true) => Passed::ForThisAttempt,
-                (false, false) => Passed::No,
+                (true, _) => CaptchaProof::ByHost,
+                (false, true) => CaptchaProof::ForThisAttempt,
+                (false, false) => CaptchaProof::Missing,
             };
             records.lockout.apply(lockout, attempt, passed, now)
         };

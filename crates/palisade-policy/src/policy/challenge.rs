@@ -5,6 +5,7 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use palisade_core::challenge::{ChallengeKind, ChallengeSettings, ProviderSettings};
+use palisade_core::policy::PolicyParts;
 
 use crate::document::Input;
 use crate::document::error::{Origin, Sink};
@@ -101,6 +102,28 @@ pub(crate) fn read(root: &Table, input: &Input<'_>, sink: &mut Sink) -> Option<C
         url: table.url.as_str().into(),
         provider,
     })
+}
+
+/// Joins the settings with the limits that ask for challenges; false if they contradict each other.
+pub(crate) fn bind(root: &Table, parts: &mut PolicyParts, sink: &mut Sink) -> bool {
+    let settings = &mut parts.settings.challenge;
+    let mut asking = parts.limits.iter().filter(|one| one.challenge.is_some());
+    let Some(limit) = asking.next() else {
+        return true;
+    };
+    settings.is_used = true;
+    if settings.kind.is_ours() {
+        return true;
+    }
+    let message = format!(
+        "`limit.on_exceed` of `{}` cannot be `challenge` beside `challenge.kind` `host`",
+        limit.name
+    );
+    let hint = "choose a kind that Palisade verifies: limits believe no `challenge_passed`";
+    let entry = lookup(root, ChallengeTable::SCHEMA.path);
+    let origin = entry.map_or(Origin::Nowhere, |entry| member_origin(&entry.node, "kind"));
+    sink.report_with(&origin, message, hint);
+    false
 }
 
 struct Checker<'a, 'i> {
@@ -222,5 +245,119 @@ const fn usual_url(kind: ChallengeKind) -> &'static str {
         ChallengeKind::Hcaptcha => "https://api.hcaptcha.com/siteverify",
         ChallengeKind::Recaptcha => "https://www.google.com/recaptcha/api/siteverify",
         ChallengeKind::ProofOfWork | ChallengeKind::Host => "",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::{Env, Overrides, load_text};
+
+    fn env() -> Env {
+        Env::from([("SECRET", "s3cret\n"), ("EMPTY", "")])
+    }
+
+    fn settings(text: &str) -> ChallengeSettings {
+        let loaded = load_text(Path::new("p.toml"), text, &env(), &Overrides::default()).unwrap();
+        loaded.policy.settings.challenge.clone()
+    }
+
+    fn errors(text: &str) -> String {
+        let loaded = load_text(Path::new("p.toml"), text, &env(), &Overrides::default());
+        loaded.unwrap_err().to_string()
+    }
+
+    const PROVIDER: &str = "[challenge]\nkind = \"hcaptcha\"\nsite_key = \"k\"\n";
+    const LIMIT: &str =
+        "[[limit]]\nname = \"a\"\nby = [\"ip\"]\nrate = \"5/min\"\non_exceed = \"challenge\"\n";
+
+    #[test]
+    fn c_kind_proof_of_work_is_the_default_as_soon_as_a_policy_uses_challenges() {
+        assert_eq!(settings(""), ChallengeSettings::default());
+        assert!(!settings("").is_used);
+        for text in ["[challenge]\n", LIMIT] {
+            let expected = ChallengeSettings {
+                is_used: true,
+                ..ChallengeSettings::default()
+            };
+            assert_eq!(settings(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn c_kind_a_provider_has_its_key_its_secret_and_its_address() {
+        let provider = settings(&format!("{PROVIDER}secret = \"env:SECRET\"\n"));
+        let provider = provider.provider.unwrap();
+        assert_eq!(&*provider.secret, "s3cret");
+        assert_eq!(&*provider.verify_url, "https://api.hcaptcha.com/siteverify");
+        assert!(provider.has_fallback && provider.hostnames.is_empty());
+        assert!(!format!("{provider:?}").contains("s3cret"));
+        let own = "secret = \"env:SECRET\"\nverify_url = \"http://127.0.0.1:1/v\"\nfallback = \"none\"\nhostnames = \"a.example\"\n";
+        let provider = settings(&format!("{PROVIDER}{own}")).provider.unwrap();
+        assert_eq!(&*provider.verify_url, "http://127.0.0.1:1/v");
+        assert!(!provider.has_fallback);
+        assert_eq!(provider.hostnames, ["a.example".into()]);
+    }
+
+    #[test]
+    fn c_kind_a_secret_is_read_from_a_file_beside_the_policy() {
+        let folder =
+            std::env::temp_dir().join(format!("palisade-challenge-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join("secret"), "of a file\n").unwrap();
+        let text = format!("{PROVIDER}secret = \"file:secret\"\n");
+        let path = folder.join("p.toml");
+        let loaded = load_text(&path, &text, &env(), &Overrides::default()).unwrap();
+        let provider = loaded.policy.settings.challenge.provider.clone().unwrap();
+        assert_eq!(&*provider.secret, "of a file");
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn c_kind_what_cannot_be_is_refused_with_its_key() {
+        for (text, message) in [
+            (PROVIDER.to_owned(), "`challenge.secret` is missing"),
+            (
+                "[challenge]\nkind = \"turnstile\"\nsecret = \"env:SECRET\"\n".to_owned(),
+                "`challenge.site_key` is missing",
+            ),
+            (
+                format!("{PROVIDER}secret = \"env:NOWHERE\"\n"),
+                "`challenge.secret` refers to a variable that is not set",
+            ),
+            (
+                format!("{PROVIDER}secret = \"env:EMPTY\"\n"),
+                "`challenge.secret` refers to an empty secret",
+            ),
+            (
+                format!("{PROVIDER}secret = \"canary\"\n"),
+                "`challenge.secret` must refer to a secret, not contain it",
+            ),
+            (
+                "[challenge]\nfallback = \"none\"\n".to_owned(),
+                "`challenge.fallback` only means something to a provider",
+            ),
+            (
+                "[challenge]\ndifficulty = 200001\n".to_owned(),
+                "`challenge.difficulty`",
+            ),
+            (
+                format!("[challenge]\nkind = \"host\"\n{LIMIT}"),
+                "`limit.on_exceed`",
+            ),
+            (format!("{LIMIT}throttle = true\n"), "`limit.on_exceed`"),
+            (format!("{LIMIT}shadow = true\n"), "`limit.on_exceed`"),
+            (format!("{LIMIT}overdraft = true\n"), "`limit.on_exceed`"),
+            (
+                LIMIT.replace("on_exceed = \"challenge\"", "challenge_extra = 2"),
+                "`limit.challenge_extra` needs `on_exceed`",
+            ),
+        ] {
+            let errors = errors(&text);
+            assert!(errors.contains(message), "{text}: {errors}");
+            assert!(!errors.contains("canary"), "{errors}");
+        }
     }
 }

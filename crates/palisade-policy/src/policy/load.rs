@@ -252,9 +252,7 @@ impl Document<'_> {
             ..settings.unwrap_or_default()
         };
         let mut resolved = resolve(root, class, &patterns, settings, enabled, sink);
-        let parts = &mut resolved.parts;
-        let asks = parts.limits.iter().any(|limit| limit.challenge.is_some());
-        parts.settings.challenge.is_used |= asks;
+        let complete = challenge::bind(root, &mut resolved.parts, sink) && complete;
         let policy = PolicySet::new(revision, resolved.parts)
             .inspect_err(|error| sink.report(&Origin::Nowhere, format!("`tier.quota`: {error}")))
             .ok()?;

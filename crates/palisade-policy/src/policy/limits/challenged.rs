@@ -30,7 +30,7 @@ impl Checker<'_> {
     }
 }
 
-/// What is admitted beyond the limit.
+/// Admission beyond the limit.
 pub(super) fn extra(table: &LimitTable) -> Option<ChallengeExtra> {
     (table.on_exceed == WhenExceeded::Challenge).then_some(ChallengeExtra {
         most: table.challenge_extra,

@@ -1,7 +1,7 @@
 //! Issuing challenges. Nothing is remembered of them.
 
 use palisade_core::challenge::{
-    Binding, ChallengeFacts, ChallengeKind, ChallengeParameters, ChallengeSettings,
+    ChallengeBinding, ChallengeFacts, ChallengeKind, ChallengeParameters, ChallengeSettings,
     IssuedChallenge, OfferedChallenge, Puzzle, PuzzleTerms, difficulty_at,
 };
 
@@ -66,7 +66,7 @@ impl Engine {
         facts: &ChallengeFacts,
     ) -> IssuedChallenge {
         let ChallengeFacts { flow, ip, .. } = *facts;
-        let binding = Binding::new(&self.keyring, flow, ip, facts.account.as_ref());
+        let binding = ChallengeBinding::new(&self.keyring, flow, ip, facts.account.as_ref());
         // Whole seconds, as the salt says them.
         let expires = self.now().plus(settings.valid_us);
         let terms = PuzzleTerms {

@@ -6,8 +6,8 @@ use arrayvec::ArrayVec;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use palisade_core::challenge::{
-    Binding, ChallengeFlow, ChallengeRefusal, Fit, PASS_BYTES_MAX, Pass, PassKind, PassNote,
-    ShownPass, segment_of, used_once,
+    ChallengeBinding, ChallengeFlow, ChallengeRefusal, Fit, PASS_BYTES_MAX, Pass, PassKind,
+    PassNote, ShownPass, segment_of, used_once,
 };
 use palisade_core::decide::JudgedCharges;
 use palisade_core::facts::{Attempt, GuardFacts, GuardOp, Id};
@@ -25,7 +25,7 @@ pub(in crate::engine) struct OpenPass {
     pass: Pass,
     kind: PassKind,
     /// The binding of the caller, if the pass has to follow it to the other address family.
-    moves_to: Option<Binding>,
+    moves_to: Option<ChallengeBinding>,
     uses: Limit,
     moves: Limit,
 }
@@ -101,7 +101,7 @@ impl Engine {
         let pass = Pass::open(&self.keyring, shown.kind, &sealed).map_err(|_| wrong)?;
         // The page that got a cookie knew no account: a cookie is bound to prefix and flow.
         let account = account.filter(|_| shown.kind == PassKind::Token);
-        let binding = Binding::new(&self.keyring, flow, ip, account);
+        let binding = ChallengeBinding::new(&self.keyring, flow, ip, account);
         let fit = pass.fit(&binding, self.now())?;
         Ok(OpenPass {
             pass,

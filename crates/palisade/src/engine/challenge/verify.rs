@@ -5,8 +5,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use palisade_core::Digest;
 use palisade_core::challenge::{
-    Binding, ChallengeFacts, ChallengeKind, ChallengeRefusal, ChallengeSettings, IssuedChallenge,
-    Pass, PassKind, segment_of, used_once,
+    ChallengeBinding, ChallengeFacts, ChallengeKind, ChallengeRefusal, ChallengeSettings,
+    IssuedChallenge, Pass, PassKind, segment_of, used_once,
 };
 use palisade_core::time::Micros;
 use palisade_store::Take;
@@ -103,7 +103,8 @@ impl Engine {
             && provider.is_none_or(|provider| provider.has_fallback)
             && settings.kind.is_ours()
         {
-            let binding = Binding::new(&self.keyring, facts.flow, facts.ip, facts.account.as_ref());
+            let binding =
+                ChallengeBinding::new(&self.keyring, facts.flow, facts.ip, facts.account.as_ref());
             let solved = worked.verify(&self.keyring, &binding, self.now())?;
             return Ok(PassedChallenge {
                 id: solved.id,
@@ -152,7 +153,8 @@ impl Engine {
         kind: PassKind,
         passed: &PassedChallenge,
     ) -> ChallengeOutcome {
-        let binding = Binding::new(&self.keyring, facts.flow, facts.ip, facts.account.as_ref());
+        let binding =
+            ChallengeBinding::new(&self.keyring, facts.flow, facts.ip, facts.account.as_ref());
         let expires = self.now().plus(settings.pass_us);
         let pass = Pass {
             id: passed.id,

@@ -142,7 +142,7 @@ fn charges_beyond<'c>(
     charged.chain(open.marks()).collect()
 }
 
-/// What was charged, without the uses of the pass: they are no limit, and no refund gives them
+/// The charges without the uses of the pass: those are no limit, and no refund gives them
 /// back.
 fn without_marks<'c, 'p>(outcome: ChargeOutcome<'c, 'p>, open: &OpenPass) -> ChargeOutcome<'c, 'p> {
     let ChargeOutcome { charges, charged } = outcome;
