@@ -229,6 +229,8 @@ fn words(route: Route, method: &Method) -> Words {
             "Verified",
         ),
         Route::ForwardAuth => words("forward_auth", "", DATA, "", ""),
+        // For browsers, and not described.
+        Route::ChallengePage => words("challenge_page", "", DATA, "", ""),
     }
 }
 
