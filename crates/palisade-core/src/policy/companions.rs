@@ -82,6 +82,7 @@ fn companion(def: &LimitDef, scope: Scope, role: Role, spec: BucketSpec) -> Limi
         max_share: None,
         under_attack: None,
         on_expiry: OnExpiry::Keep,
+        challenge: None,
         ..def.clone()
     };
     Limit {
@@ -92,6 +93,7 @@ fn companion(def: &LimitDef, scope: Scope, role: Role, spec: BucketSpec) -> Limi
         key_suffix: format!("{class}:name:{}:{label}", escape(&def.name)).into(),
         role,
         companions: Box::default(),
+        beyond: None,
         tightened: None,
         def: own,
     }
