@@ -35,6 +35,8 @@ export interface Answer {
   /** Why `challengeToken` was not accepted. */
   readonly challengeRefused: string | null;
   readonly receipt: string | null;
+  /** The money that a send may cost, to be settled by the gateway's report. */
+  readonly reservation: string | null;
   readonly lockout: string | null;
   /** What a guard in shadow mode would have answered. */
   readonly shadow: Readonly<Record<string, unknown>> | null;
@@ -79,6 +81,7 @@ export function parse(value: unknown, requestId: string): Answer {
     offer: isObject(value["challenge"]) ? value["challenge"] : null,
     challengeRefused: text(value["challenge_refused"]),
     receipt: text(value["receipt"]),
+    reservation: text(value["reservation"]),
     lockout: text(value["lockout"]),
     shadow: isObject(value["shadow"]) ? value["shadow"] : null,
     headers: headers(value["headers"]),
@@ -142,6 +145,7 @@ export function local(requestId: string, made: Local): Answer {
     offer: null,
     challengeRefused: null,
     receipt: null,
+    reservation: null,
     lockout: null,
     shadow: null,
     headers: { ...made.headers, ...(wait === null ? {} : { "Retry-After": String(wait) }) },

@@ -69,14 +69,30 @@ export interface AttemptFacts {
   country?: string | undefined;
   asn?: number | undefined;
   challengePassed?: boolean | undefined;
+  /** The number or mail address that a one-time code came by: a success verifies it. */
+  destination?: string | undefined;
   /** The token of `verifyChallenge`. It frees one check. */
   challengeToken?: string | undefined;
   requestId?: string | undefined;
   correlationId?: string | undefined;
 }
 
+/**
+ * One code that is about to be sent. `destination` is what was typed, whether or not an account
+ * has it; `price` is in the currency of the policy's budget.
+ */
+export type SendFacts = Omit<AttemptFacts, "account" | "username" | "destination"> & {
+  destination: string;
+  channel: "sms" | "voice" | "email";
+  account?: string | undefined;
+  price?: number | undefined;
+};
+
 /** One call of a heavy endpoint (G-API). */
-export type HitFacts = Omit<AttemptFacts, "account" | "username" | "challengePassed" | "challengeToken"> & {
+export type HitFacts = Omit<
+  AttemptFacts,
+  "account" | "username" | "challengePassed" | "challengeToken" | "destination"
+> & {
   account?: string | undefined;
 };
 
@@ -126,6 +142,11 @@ export function ofJob(facts: JobFacts): Question {
 /** The question about an attempt. */
 export function ofAttempt(facts: AttemptFacts): Question {
   return question(facts, [`account ${facts.account}`, `ip ${facts.ip}`]);
+}
+
+/** The question about a code to send. */
+export function ofSend(facts: SendFacts): Question {
+  return question(facts, [`account ${facts.account ?? facts.destination}`, `ip ${facts.ip}`]);
 }
 
 /** The question about a call of a heavy endpoint. */

@@ -1,7 +1,7 @@
 import { isObject, orThrow, parse, text, type Answer } from "./answer.js";
 import type { Palisade } from "./client.js";
 import { Unavailable } from "./errors.js";
-import { ofAttempt, type AttemptFacts, type Question } from "./facts.js";
+import { ofAttempt, ofSend, type AttemptFacts, type Question, type SendFacts } from "./facts.js";
 import type { OnUnavailable } from "./unavailable.js";
 
 export type Flow = "login" | "otp";
@@ -121,6 +121,11 @@ export class Guard {
    */
   check(flow: Flow, facts: AttemptFacts): Promise<Answer> {
     return this.#enter(flow, ofAttempt(facts));
+  }
+
+  /** Whether a code may be sent. It is counted as sent if so: ask right before. */
+  send(facts: SendFacts): Promise<Answer> {
+    return this.#palisade.decide("/v1/guard/otp/send", ofSend(facts), this.#choice);
   }
 
   /** Only the outcome; `null` if it could not be reported. */

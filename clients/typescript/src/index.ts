@@ -10,7 +10,7 @@ export type { Answer, Decision, Mode, Reading } from "./answer.js";
 export { Palisade, type Choice, type PalisadeOptions } from "./client.js";
 export { Seen, type EdgeOptions, type Identity, type IdentityOptions, type MoreFacts } from "./edge.js";
 export { BadFacts, BadInput, Blocked, Misconfigured, PalisadeError, Unavailable } from "./errors.js";
-export type { AttemptFacts, CheckFacts, Device, HitFacts, JobFacts, Layers, RequestFacts } from "./facts.js";
+export type { AttemptFacts, CheckFacts, Device, HitFacts, JobFacts, Layers, RequestFacts, SendFacts } from "./facts.js";
 export {
   Attempt,
   Guard,

@@ -152,8 +152,8 @@ impl Mode {
 }
 
 /// Key of the guard. `K1` is the address prefix, `K2` prefix and user agent, `K3` prefix and
-/// device, `K4` the account, `K5` account and device, `device` the device everywhere, and `lockout`
-/// user name and prefix.
+/// device, `K4` the account, `K5` account and device, `device` the device everywhere, `lockout`
+/// user name and prefix, and `destination` and `range` those of a one-time code that is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub enum KeyKind {
@@ -178,6 +178,12 @@ pub enum KeyKind {
     /// Username and prefix (lockout).
     #[serde(rename = "lockout")]
     Lockout,
+    /// Destination of a one-time code.
+    #[serde(rename = "destination")]
+    Destination,
+    /// Range of destinations: a calling code, first digits, or a mail domain.
+    #[serde(rename = "range")]
+    Range,
 }
 
 impl KeyKind {
@@ -192,6 +198,8 @@ impl KeyKind {
             Self::AccountDevice => "K5",
             Self::Device => "device",
             Self::Lockout => "lockout",
+            Self::Destination => "destination",
+            Self::Range => "range",
         }
     }
 }
@@ -446,6 +454,8 @@ pub struct Decision {
     pub lockout: Option<LockoutNote>,
     /// Receipt by which the charge can be given back; only if the request asked for one.
     pub receipt: Option<Box<str>>,
+    /// Reservation of the money that a send may cost (S-SPEND).
+    pub reservation: Option<Box<str>>,
     /// Names of the limits on requests in progress that apply but were not charged, because the
     /// request asked for no slot (B-SLOT).
     pub not_asked: Option<Box<[Arc<str>]>>,
@@ -547,6 +557,7 @@ impl Decision {
             pass: None,
             lockout: None,
             receipt: None,
+            reservation: None,
             not_asked: None,
             waited_ms: None,
             warnings: None,

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::budget::Costs;
 use crate::challenge::ShownPass;
 use crate::geo::GeoFacts;
+use crate::send::{Channel, Destination};
 
 pub use descriptors::{
     DESCRIPTORS_MAX, Descriptor, DescriptorEntry, DescriptorFacts, ENTRIES_MAX, Hits, OwnFigure,
@@ -417,6 +418,12 @@ pub struct GuardFacts {
     pub geo: GeoFacts,
     /// A challenge was passed: a SOFT block yields, a captcha is cleared.
     pub challenge_passed: bool,
+    /// Destination of the code: of a send the one it goes to, of an outcome the one it came by.
+    pub destination: Option<Destination>,
+    /// Way by which a send goes.
+    pub channel: Option<Channel>,
+    /// Price of a send as its caller expects it, in ten-thousandths of the policy's currency.
+    pub price: Option<u64>,
     /// Proof of a challenge of ours that the client has passed: a check yields to it as to
     /// `challenge_passed`, and a captcha stays until a success (C-BUYS).
     pub pass: Option<Box<ShownPass>>,
@@ -440,6 +447,7 @@ impl GuardFacts {
         if self.account.is_none() && op.attempt().is_some() {
             return Err(FieldError::new("account", "is required"));
         }
+        self.validate_send(op)?;
         if self.device.trusted && !self.device.is_vouched_for() {
             return Err(FieldError::new(
                 "device.trusted",
@@ -447,6 +455,30 @@ impl GuardFacts {
             ));
         }
         Ok(())
+    }
+
+    /// Refuses a send without a destination, and facts of a send with another command.
+    fn validate_send(&self, op: GuardOp) -> Result<(), FieldError> {
+        if op == GuardOp::OtpSend {
+            let destination = self.destination.as_ref();
+            let destination = destination.ok_or(FieldError::new("destination", "is required"))?;
+            let channel = self
+                .channel
+                .ok_or(FieldError::new("channel", "is required"))?;
+            return destination.suits(channel);
+        }
+        let strange = [
+            ("channel", self.channel.is_some()),
+            ("price", self.price.is_some()),
+            (
+                "destination",
+                self.destination.is_some() && op.flow() != crate::record::Flow::Otp,
+            ),
+        ];
+        match strange.into_iter().find(|(_, is_set)| *is_set) {
+            Some((field, _)) => Err(FieldError::new(field, "does not belong to this command")),
+            None => Ok(()),
+        }
     }
 
     /// The facts of a bare command.
@@ -462,6 +494,9 @@ impl GuardFacts {
             device: DeviceFacts::default(),
             geo: GeoFacts::default(),
             challenge_passed: false,
+            destination: None,
+            channel: None,
+            price: None,
             pass: None,
             request_id: None,
             attempt_id: None,
@@ -509,13 +544,15 @@ pub enum GuardOp {
     OtpSuccess,
     /// The outcome of verifying the code is unknown.
     OtpUnknown,
+    /// Before a one-time code is sent.
+    OtpSend,
     /// A heavy endpoint was called.
     ApiHit,
 }
 
 impl GuardOp {
     /// All commands.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::LoginCheck,
         Self::LoginFailure,
         Self::LoginSuccess,
@@ -524,6 +561,7 @@ impl GuardOp {
         Self::OtpFailure,
         Self::OtpSuccess,
         Self::OtpUnknown,
+        Self::OtpSend,
         Self::ApiHit,
     ];
 
@@ -539,6 +577,7 @@ impl GuardOp {
             Self::OtpFailure => "otp.failure",
             Self::OtpSuccess => "otp.success",
             Self::OtpUnknown => "otp.unknown",
+            Self::OtpSend => "otp.send",
             Self::ApiHit => "api.hit",
         }
     }
@@ -549,7 +588,7 @@ impl GuardOp {
         Self::ALL.into_iter().find(|op| op.name() == name)
     }
 
-    /// The login or OTP attempt that the command reports; `None` for the heavy API.
+    /// The login or OTP attempt that the command reports; `None` for a send and the heavy API.
     #[must_use]
     pub const fn attempt(self) -> Option<Attempt> {
         match self {
@@ -557,7 +596,7 @@ impl GuardOp {
             Self::LoginFailure | Self::OtpFailure => Some(Attempt::Failure),
             Self::LoginSuccess | Self::OtpSuccess => Some(Attempt::Success),
             Self::LoginUnknown | Self::OtpUnknown => Some(Attempt::Unknown),
-            Self::ApiHit => None,
+            Self::OtpSend | Self::ApiHit => None,
         }
     }
 
@@ -569,7 +608,11 @@ impl GuardOp {
             Self::LoginCheck | Self::LoginFailure | Self::LoginSuccess | Self::LoginUnknown => {
                 Flow::Login
             }
-            Self::OtpCheck | Self::OtpFailure | Self::OtpSuccess | Self::OtpUnknown => Flow::Otp,
+            Self::OtpCheck
+            | Self::OtpFailure
+            | Self::OtpSuccess
+            | Self::OtpUnknown
+            | Self::OtpSend => Flow::Otp,
             Self::ApiHit => Flow::Api,
         }
     }

@@ -247,8 +247,14 @@ pub enum Domain {
     ChallengeToken = 31,
     /// The seal of a pass cookie.
     ChallengePass = 32,
+    /// The seal of what a challenge page knows of the request that it stands in for.
+    ChallengeTicket = 33,
     /// Country of a login, bound to its account (P-GUARD).
     Country = 12,
+    /// Destination of a one-time code.
+    Destination = 13,
+    /// Range of destinations.
+    Range = 14,
     /// Fingerprint of a secret, which tells secrets apart without disclosing them.
     Secret = 20,
 }

@@ -35,6 +35,7 @@ pub mod policy;
 pub mod receipt;
 pub mod record;
 pub mod rule;
+pub mod send;
 pub mod spelling;
 pub mod time;
 

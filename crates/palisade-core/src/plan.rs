@@ -6,10 +6,10 @@ use arrayvec::ArrayVec;
 
 use crate::decision::ErrorCode;
 use crate::key::{Digest, SEGMENTS_MAX, Segment, SegmentKind};
-use crate::limit::{BucketSpec, Reading};
+use crate::limit::{BucketSpec, CountsFrom, Reading, State};
 use crate::policy::{Family, Limit, RouteMatch, TenantPolicy};
 use crate::rule::Rule;
-use crate::time::MINUTE;
+use crate::time::{MINUTE, Micros};
 
 /// Room for the name of a bucket of one or two identifiers.
 pub const KEY_BYTES: usize = 128;
@@ -65,6 +65,8 @@ pub struct Charge<'p> {
     pub cost: u32,
     /// Behaviour when the bucket is full.
     pub on_exceed: OnExceed,
+    /// Instant from which the bucket counts the charge, if it keeps hits.
+    pub from: CountsFrom,
 }
 
 impl<'p> Charge<'p> {
@@ -119,6 +121,25 @@ impl<'p> Charge<'p> {
     pub const fn memo(&self) -> Digest {
         let figures = ((self.spec.limit() as u128) << 32) | self.spec.capacity() as u128;
         Digest(self.id.0.wrapping_add(figures))
+    }
+
+    /// The charge, counted from this instant.
+    #[must_use]
+    pub const fn counted(mut self, from: CountsFrom) -> Self {
+        self.from = from;
+        self
+    }
+
+    /// Takes the cost from the bucket's state, whether it fits or not.
+    pub fn take(&self, state: &mut State, now: Micros) {
+        self.spec.take_from(state, now, (self.from, self.cost));
+    }
+
+    /// Instant by which a charge that was decided at `now` is given back: that from which its bucket
+    /// counts it.
+    #[must_use]
+    pub const fn counted_at(&self, now: Micros) -> Micros {
+        self.spec.counted_at(now, self.from)
     }
 
     /// Cost that must be left for the charge to be made: any at all, where a limit may be overdrawn.

@@ -24,7 +24,7 @@ mod step_back;
 use std::time::Duration;
 
 use palisade_core::failure::FailureKind;
-use palisade_core::limit::Reading;
+use palisade_core::limit::{CountsFrom, Reading};
 use palisade_core::plan::{Charge, OnExceed};
 pub use palisade_core::record::Record;
 use palisade_core::record::{RecordKey, RecordKind, RecordWrite};
@@ -117,9 +117,10 @@ impl ChargeReadings {
             .map(|(position, (charge, reading))| TakenCharge {
                 charge: Charge {
                     cost: charge.returnable(reading),
+                    from: CountsFrom::Now,
                     ..charge.clone()
                 },
-                at: self.judged_at(position),
+                at: charge.counted_at(self.judged_at(position)),
             })
             .filter(|taken| taken.charge.cost > 0)
             .collect()

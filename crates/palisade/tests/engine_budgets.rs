@@ -19,6 +19,8 @@ mod concurrency;
 mod failures;
 #[path = "engine_budgets/guards.rs"]
 mod guards;
+#[path = "engine_budgets/held.rs"]
+mod held;
 #[path = "engine_budgets/overdraft.rs"]
 mod overdraft;
 #[path = "engine_budgets/queue.rs"]

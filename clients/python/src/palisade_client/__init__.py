@@ -9,7 +9,15 @@ from .address import TrustedProxies
 from .answer import Answer, Reading
 from .client import AsyncPalisade, Palisade
 from .errors import BadFacts, BadInput, Blocked, Misconfigured, PalisadeError, Unavailable
-from .facts import AttemptFacts, Device, HitFacts, JobFacts, OAuthClient, RequestFacts
+from .facts import (
+    AttemptFacts,
+    Device,
+    HitFacts,
+    JobFacts,
+    OAuthClient,
+    RequestFacts,
+    SendFacts,
+)
 from .guard import AsyncGuard, Attempt, Guard
 from .holder import AsyncReservation, Reservation
 from .reservations import ExtendAnswer, HeldReservation, ReserveAnswer, Settlement
@@ -43,6 +51,7 @@ __all__ = [
     "RequestFacts",
     "Reservation",
     "ReserveAnswer",
+    "SendFacts",
     "Settlement",
     "TrustedProxies",
     "Unavailable",

@@ -45,6 +45,8 @@ class Answer:
     challenge_refused: str | None = None
     """Why `challenge_token` was not accepted."""
     receipt: str | None = field(default=None, repr=False)
+    reservation: str | None = field(default=None, repr=False)
+    """The money that a send may cost, to be settled by the gateway's report."""
     lockout: str | None = None
     shadow: Mapping[str, Any] | None = None
     """What a guard in shadow mode would have answered."""
@@ -94,6 +96,7 @@ def parse(value: object, request_id: str) -> Answer:
         offer=offer,
         challenge_refused=text(value.get("challenge_refused")),
         receipt=text(value.get("receipt")),
+        reservation=text(value.get("reservation")),
         lockout=text(value.get("lockout")),
         shadow=shadow if isinstance(shadow, dict) else None,
         headers=_headers(value.get("headers")),

@@ -15,7 +15,7 @@ from typing import Any, Literal, Protocol, TypeVar
 
 from . import steps
 from .answer import Answer
-from .facts import AttemptFacts
+from .facts import AttemptFacts, SendFacts
 from .unavailable import OnUnavailable
 
 T = TypeVar("T")
@@ -92,6 +92,10 @@ class Guard:
         the outcome itself, with the same facts and so with the same `request_id`."""
         return self._run(steps.enter(flow, facts, self._choice, self._health))
 
+    def send(self, facts: SendFacts) -> Answer:
+        """Whether a code may be sent. It is counted as sent if so: ask right before."""
+        return self._run(steps.send(facts, self._choice, self._health))
+
     def report(
         self, flow: steps.Flow, outcome: steps.Outcome, facts: AttemptFacts
     ) -> Answer | None:
@@ -153,6 +157,10 @@ class AsyncGuard:
         """Only the check, for a host that spreads an attempt over two requests. It sends
         the outcome itself, with the same facts and so with the same `request_id`."""
         return await self._run(steps.enter(flow, facts, self._choice, self._health))
+
+    async def send(self, facts: SendFacts) -> Answer:
+        """Whether a code may be sent. It is counted as sent if so: ask right before."""
+        return await self._run(steps.send(facts, self._choice, self._health))
 
     async def report(
         self, flow: steps.Flow, outcome: steps.Outcome, facts: AttemptFacts

@@ -11,7 +11,15 @@ from typing import Any, Literal, TypeVar
 from . import fields
 from .answer import Answer, bad_request, parse, text
 from .errors import BadFacts, BadInput, Misconfigured, PalisadeError, Unavailable
-from .facts import AttemptFacts, Facts, HitFacts, JobFacts, RequestFacts, new_request_id
+from .facts import (
+    AttemptFacts,
+    Facts,
+    HitFacts,
+    JobFacts,
+    RequestFacts,
+    SendFacts,
+    new_request_id,
+)
 from .http import Call, Reply
 from .unavailable import OnUnavailable, decide, require_choice
 
@@ -262,6 +270,11 @@ def enter(flow: Flow, facts: AttemptFacts, choice: OnUnavailable, health: Health
     if not answer.allowed:
         yield from pause(answer)
     return answer
+
+
+def send(facts: SendFacts, choice: OnUnavailable, health: Health) -> Steps[Answer]:
+    """Whether a code may be sent."""
+    return (yield from decision("/v1/guard/otp/send", facts, choice, health))
 
 
 def leave(

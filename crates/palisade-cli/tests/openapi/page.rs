@@ -53,6 +53,11 @@ fn examples() -> Vec<(&'static str, &'static str, String)> {
         ("POST", "/v1/guard/otp/failure", LOGIN),
         ("POST", "/v1/guard/otp/success", LOGIN),
         ("POST", "/v1/guard/otp/unknown", LOGIN),
+        (
+            "POST",
+            "/v1/guard/otp/send",
+            r#"{"ip":"203.0.113.5","account":"a1","destination":"+34600123456","channel":"sms"}"#,
+        ),
         ("POST", "/v1/guard/api/hit", r#"{"ip":"203.0.113.5"}"#),
         (
             "POST",

@@ -154,6 +154,9 @@ pub enum ChallengeParameters {
         site_key: std::sync::Arc<str>,
         /// The action that the widget is to name: the flow.
         action: &'static str,
+        /// Version of the provider's interface, where it has several: 3 for reCAPTCHA v3.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        version: Option<u8>,
     },
     /// Nothing: the application shows its own challenge.
     Own {},

@@ -73,6 +73,10 @@ pub struct ProviderSettings {
     pub hostnames: Vec<Box<str>>,
     /// Whether the built-in proof of work is offered while the provider does not answer (C-FAIL).
     pub has_fallback: bool,
+    /// Whether the provider is told the visitor's address.
+    pub sends_address: bool,
+    /// Whether the site key is one of reCAPTCHA v3, which scores visitors.
+    pub is_scored: bool,
 }
 
 impl std::fmt::Debug for ProviderSettings {

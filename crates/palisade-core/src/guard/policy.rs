@@ -3,6 +3,7 @@
 
 use crate::decision::Level;
 use crate::record::Flow;
+use crate::send::SendPolicy;
 use crate::time::{DAY, HOUR, MINUTE, SECOND};
 
 /// Highest score a key can have.
@@ -31,6 +32,8 @@ pub struct GuardPolicy {
     pub otp: FlowPolicy,
     /// Heavy endpoints.
     pub api: ApiPolicy,
+    /// Sending of one-time codes.
+    pub send: SendPolicy,
     /// Durations of blocks by level, and the memory of levels (G-LADDER).
     pub ladder: LadderPolicy,
     /// Decay of scores (G-DECAY).
@@ -63,6 +66,12 @@ impl GuardPolicy {
         }
     }
 
+    /// Whether the answers to sends bind.
+    #[must_use]
+    pub fn send_mode(&self) -> GuardMode {
+        self.send.mode.unwrap_or(self.otp.mode)
+    }
+
     /// Returns the duration of a block of `level`.
     pub(crate) const fn duration(&self, level: Level) -> u64 {
         self.ladder.duration(level)
@@ -75,6 +84,7 @@ impl Default for GuardPolicy {
             login: FlowPolicy::login(),
             otp: FlowPolicy::otp(),
             api: ApiPolicy::default(),
+            send: SendPolicy::default(),
             ladder: LadderPolicy::default(),
             decay: DecayPolicy::default(),
             once_window: 10 * MINUTE,

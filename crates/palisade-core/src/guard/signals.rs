@@ -166,6 +166,15 @@ impl Signals {
         });
     }
 
+    /// True if an account's record of a flow, or the host, knows the device of a command.
+    #[must_use]
+    pub fn is_known_to(&self, policy: &GuardPolicy, account: &Account, now: Micros) -> bool {
+        let seen = self.recognised(policy, account, now);
+        let remembered = seen.fingerprint.map(|found| found.digest);
+        let remembered = remembered.is_some_and(|who| account.knows(policy, &who, now));
+        seen.known || seen.trusted || remembered
+    }
+
     /// Returns the signals of a heavy endpoint with the session's device, trusted, if the account's
     /// login record has the session. The records of heavy endpoints know no sessions themselves.
     #[must_use]

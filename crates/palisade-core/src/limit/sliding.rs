@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::{BucketSpec, State};
+use super::{BucketSpec, CountsFrom, State};
 use crate::time::Micros;
 
 /// Hits of a sliding counter, oldest first. Hits of one instant (or one slot of the
@@ -58,9 +58,26 @@ impl Hits {
         self.entries.back().map_or(Micros(0), |(at, _)| *at)
     }
 
-    pub(super) fn push(&mut self, spec: &BucketSpec, now: Micros, cost: u32) {
+    pub(super) fn push(&mut self, spec: &BucketSpec, now: Micros, (from, cost): (CountsFrom, u32)) {
         self.prune(spec, now);
-        self.append(spec.slot_instant(now), cost);
+        let at = spec.hit_instant(now, from);
+        match from {
+            CountsFrom::Now => self.append(at, cost),
+            CountsFrom::Ago(_) | CountsFrom::Instant(_) => self.insert(at, cost),
+        }
+    }
+
+    /// Puts hits in their place among the others.
+    fn insert(&mut self, at: Micros, cost: u32) {
+        let place = self.entries.partition_point(|(kept, _)| *kept < at);
+        match self.entries.get_mut(place) {
+            Some((kept, count)) if *kept == at && count.checked_add(cost).is_some() => {
+                *count += cost;
+            }
+            _ if cost > 0 => self.entries.insert(place, (at, cost)),
+            _ => {}
+        }
+        self.total += u64::from(cost);
     }
 
     fn append(&mut self, at: Micros, cost: u32) {

@@ -3,6 +3,7 @@
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
+use super::companions::{self, Role};
 use super::descriptor::{DescriptorRule, Standing};
 use crate::adaptive::load::Priority;
 use crate::facts::ClientType;
@@ -232,6 +233,16 @@ pub struct SlotQueue {
     pub wait_us: u64,
 }
 
+/// Fate of a reservation that nobody has settled at its end (B-EXPIRE).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum OnExpiry {
+    /// It counts as used in full.
+    #[default]
+    Keep,
+    /// It is given back.
+    Release,
+}
+
 /// A limit as it is written, before it is bound to a policy.
 #[derive(Clone, Debug)]
 pub struct LimitDef {
@@ -276,6 +287,10 @@ pub struct LimitDef {
     pub queue: Option<SlotQueue>,
     /// Shares of the limit, in thousandths and ascending, at which operators are told (B-WARN).
     pub warn_at: Vec<u16>,
+    /// Share of a bucket, in thousandths, that one caller may hold reserved (B-SHARE).
+    pub max_share: Option<u16>,
+    /// Fate of unsettled reservations at their end.
+    pub on_expiry: OnExpiry,
     /// Share of the limit that is in force while an attack on its class is on (AD-ATTACK).
     pub under_attack: Option<Share>,
     /// Rule for an Envoy domain; a limit with one never applies to HTTP requests.
@@ -315,6 +330,8 @@ impl LimitDef {
             concurrency: false,
             queue: None,
             warn_at: Vec::new(),
+            max_share: None,
+            on_expiry: OnExpiry::Keep,
             under_attack: None,
             descriptor: None,
             challenge: None,
@@ -344,7 +361,7 @@ impl LimitDef {
     }
 
     /// The class that bucket names contain: the only one that the limit applies to.
-    fn only_class(&self) -> Option<&str> {
+    pub(super) fn only_class(&self) -> Option<&str> {
         match self.classes.as_slice() {
             [class] => Some(class),
             _ => None,
@@ -353,7 +370,7 @@ impl LimitDef {
 
     /// The window as bucket names contain it, after the unit if it is one of the policy's own:
     /// usage in one unit never counts in another (B-UNIT).
-    fn window_label(&self) -> String {
+    pub(super) fn window_label(&self) -> String {
         let window = self.spec.window().label();
         match &self.unit {
             QuotaUnit::Requests | QuotaUnit::ContentBytes if self.concurrency => {
@@ -382,6 +399,10 @@ pub struct Limit {
     pub digest: Digest,
     /// `:class:…:name:…:w60s`, the end of its keys in shared stores.
     pub key_suffix: Box<str>,
+    /// Quantity that its buckets count.
+    pub role: Role,
+    /// The limits on what is held reserved of its buckets (B-SHARE, B-EXPIRE).
+    pub companions: Box<[Self]>,
     /// The limit of what is admitted beyond this one after a challenge (C-BUYS).
     pub beyond: Option<Box<Limit>>,
 }
@@ -403,6 +424,7 @@ impl Limit {
             .only_class()
             .map_or_else(String::new, |class| format!(":class:{}", escape(class)));
         let window = def.window_label();
+        let companions = companions::of(&def, scope);
         let beyond = def.challenge.map(|_| Box::new(Self::bind(def.beyond())));
         Self {
             name: def.name.as_str().into(),
@@ -412,8 +434,26 @@ impl Limit {
             tightened: def.tightened(&def.spec),
             digest: name_digest(&def.name, &window),
             key_suffix: format!("{class}:name:{}:{window}", escape(&def.name)).into(),
+            role: Role::Usage,
+            companions,
             def,
         }
+    }
+
+    /// The window in microseconds, if the limit counts what requests take of a unit of the policy's
+    /// own: a reservation must not be held for longer, or it would outlive its charge (B-BOUND).
+    #[must_use]
+    pub fn unit_window_us(&self) -> Option<u64> {
+        let is_bound =
+            self.role == Role::Usage && self.is_of_requests() && self.def.unit.is_named();
+        is_bound.then(|| self.def.spec.window_us())
+    }
+
+    /// Whether what a reservation takes of the limit's buckets leaves them at the reservation's
+    /// end, even if nobody settles it.
+    #[must_use]
+    pub fn ends_with_reservations(&self) -> bool {
+        self.role != Role::Usage || self.def.on_expiry == OnExpiry::Release
     }
 
     /// Returns the key whose change makes the limit forget what was used of `before`, the limit of
@@ -500,7 +540,7 @@ impl Limit {
 }
 
 /// Digest of a limit's name and window. They are no secret: a fixed key suffices to spread them.
-fn name_digest(name: &str, window: &str) -> Digest {
+pub(super) fn name_digest(name: &str, window: &str) -> Digest {
     use siphasher::sip128::{Hasher128, SipHasher24};
     use std::hash::Hasher;
     let mut hasher = SipHasher24::new_with_key(b"palisade limit/1");

@@ -1,6 +1,7 @@
 //! The policy: validated, immutable, with a revision. [`resolve`] turns facts into
 //! a plan.
 
+mod companions;
 mod debug;
 mod descriptor;
 mod domains;
@@ -28,13 +29,15 @@ use crate::plan::OnExceed;
 use domains::Domains;
 use tiers::bind_tiers;
 
+pub use companions::{Role, UNSETTLED_MAX};
 pub use descriptor::{DescriptorRule, EntryMatch, RlsSettings, Standing, ValueMatch};
 pub use domains::{
     DescriptorPlan, DescriptorTreatment, Instead, orgs_of, own_figures, resolve_descriptors,
 };
 pub use host::{HOST_BYTES_MAX, Host, HostPattern};
 pub use limits::{
-    Accuracy, ChallengeExtra, Class, ClassKind, Dimension, Family, Limit, LimitDef, OnStoreFailure,
+    Accuracy, ChallengeExtra, Class, ClassKind, Dimension, Family, Limit, LimitDef, OnExpiry,
+    OnStoreFailure,
     QuotaUnit, Scope, SlotQueue, WhenProlonged,
 };
 pub use registered::{KeyRegistration, Origin, RegisteredCredentials};
@@ -108,6 +111,7 @@ pub struct PolicySet {
     has_slots: bool,
     /// True if some limit has a queue for its slots.
     has_queues: bool,
+    shortest_unit_window_us: u64,
     /// True if some limit is tightened by an attack.
     has_under_attack: bool,
     api_limits: Option<[Limit; 3]>,
@@ -143,7 +147,10 @@ impl PolicySet {
     /// A tier whose quota cannot be a limit. (Everything else is checked where it
     /// is read, with its place in the file.)
     pub fn new(revision: u64, parts: PolicyParts) -> Result<Self, crate::limit::SpecError> {
-        let mut limits: Vec<Limit> = parts.limits.into_iter().map(Limit::bind).collect();
+        let spend = parts.settings.guard.send.spend.as_ref();
+        let budgets = spend.map_or_else(Vec::new, |spend| spend.limits());
+        let limits = parts.limits.into_iter().chain(budgets);
+        let mut limits: Vec<Limit> = limits.map(Limit::bind).collect();
         limits.sort_by_key(|limit| limit.scope);
         let tiers = bind_tiers(parts.tiers)?;
         let api_limits = bind_api(&parts.settings.guard.api)?;
@@ -195,6 +202,7 @@ impl PolicySet {
             has_thresholds: false,
             has_slots: false,
             has_queues: false,
+            shortest_unit_window_us: u64::MAX,
             has_under_attack: false,
             api_limits: None,
         }
@@ -206,6 +214,8 @@ impl PolicySet {
         self.asks_for_geo = self.routes.has_geo() || self.limits.iter().any(Limit::asks_for_geo);
         self.has_thresholds = self.limits.iter().any(|one| !one.def.warn_at.is_empty());
         self.has_queues = self.limits.iter().any(|limit| limit.def.queue.is_some());
+        let windows = self.limits.iter().filter_map(Limit::unit_window_us);
+        self.shortest_unit_window_us = windows.min().unwrap_or(u64::MAX);
         self.has_slots = self.limits.iter().any(|limit| limit.def.concurrency);
         self.has_under_attack = self.limits.iter().any(|limit| limit.tightened.is_some());
         for (index, limit) in self.limits.iter().enumerate() {
@@ -431,6 +441,13 @@ impl PolicySet {
     #[must_use]
     pub const fn has_queues(&self) -> bool {
         self.has_queues
+    }
+
+    /// The shortest window, in microseconds, of the limits that count a unit of the policy's own: no
+    /// reservation needs to be looked at that is held for less (B-BOUND).
+    #[must_use]
+    pub const fn shortest_unit_window_us(&self) -> u64 {
+        self.shortest_unit_window_us
     }
 
     /// True if some limit has a share that is in force while an attack is on (AD-ATTACK).

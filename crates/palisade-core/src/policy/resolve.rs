@@ -1,6 +1,7 @@
 //! Resolves facts into a plan, in the order of L-ORDER.
 
 mod amount;
+mod held;
 
 use std::borrow::Cow;
 use std::cell::OnceCell;
@@ -9,11 +10,12 @@ use std::num::NonZeroU32;
 use arrayvec::ArrayVec;
 use sha2::{Digest as _, Sha256};
 
-use super::{ClassKind, Dimension, Limit, PolicySet, RouteMatch, Scope, TenantPolicy};
+use super::{ClassKind, Dimension, Limit, PolicySet, Role, RouteMatch, Scope, TenantPolicy};
 use crate::adaptive::load::Priority;
 use crate::facts::{ClientType, Layers, RequestFacts, RequestKind};
 use crate::geo::{Asn, Country, UNKNOWN};
 use crate::key::{Digest, Keyring, Prefix, SEGMENTS_MAX, Segment, SegmentKind};
+use crate::limit::CountsFrom;
 use crate::plan::{BucketName, Charge, OnExceed, Plan, QuotaPlan, Refusal};
 use amount::{Amount, amount};
 
@@ -283,11 +285,16 @@ fn charge_limit<'p>(
             charge.cost = cost;
             // Where a limit may be overdrawn, a cost of zero asks whether anything is left.
             let is_idle = cost == 0 && charge.on_exceed != OnExceed::Overdraft;
+            let beside = match facts.slots {
+                true => held::companions(identity, tenant, &charge),
+                false => ArrayVec::new(),
+            };
             let list = match is_idle {
                 true => &mut plan.idle,
                 false => &mut plan.charges,
             };
             list.push(charge);
+            list.extend(beside);
         }
         Amount::TooLarge => plan.refusal = Some(Refusal::TooDear),
     }
@@ -466,6 +473,7 @@ pub fn quota_charge<'p>(tier: &'p super::Tier, hash: &str) -> Option<Charge<'p>>
         previous: None,
         cost: 1,
         on_exceed: tier.limit.def.on_exceed,
+        from: CountsFrom::Now,
     })
 }
 
@@ -480,6 +488,8 @@ fn too_dear(plan: &Plan<'_>) -> Option<Refusal> {
     let is_too_dear = plan
         .charges
         .iter()
+        // More than a caller may hold is refused by its share, which says so.
+        .filter(|charge| charge.limit.role == Role::Usage)
         .any(|charge| charge.on_exceed == OnExceed::Deny && charge.cost > charge.spec.capacity());
     is_too_dear.then_some(Refusal::TooDear)
 }
@@ -607,6 +617,7 @@ impl<'a> Identity<'a> {
                 .get()
                 .saturating_mul(cost.map_or(1, NonZeroU32::get)),
             on_exceed: limit.def.on_exceed,
+            from: CountsFrom::Now,
         })
     }
 

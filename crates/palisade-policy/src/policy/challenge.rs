@@ -1,5 +1,7 @@
 //! `[challenge]`: what callers are asked to prove (C-KIND).
 
+use std::net::{IpAddr, SocketAddr};
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use palisade_core::challenge::{ChallengeKind, ChallengeSettings, ProviderSettings};
@@ -65,6 +67,11 @@ section! {
         verify_url: Option<WebUrl>;
         /// Host names of the site, one of which the provider must name; any if left out.
         hostnames: Option<OneOrMany>;
+        /// Whether the provider is told the client's address.
+        remote_ip: Option<bool>;
+        /// Version of reCAPTCHA that the site key is for: 2 shows a widget, 3 scores the visitor,
+        /// who passes with 0.5 and more. 2 if left out.
+        version: Option<NonZeroU32>;
         /// Challenge while the provider does not answer: `proof-of-work`, or `none`, which leaves
         /// the client refused.
         fallback: Option<Fallback>;
@@ -159,13 +166,45 @@ impl Checker<'_, '_> {
         Some(ProviderSettings {
             site_key: table.site_key.as_deref()?.into(),
             secret: secret?.into(),
-            verify_url: match &table.verify_url {
-                Some(url) => url.as_str().into(),
-                None => usual_url(table.kind).into(),
-            },
+            verify_url: self.verify_url(table)?.into(),
             hostnames: hostnames.map(|name| name.as_str().into()).collect(),
+            sends_address: table.remote_ip == Some(true),
+            is_scored: self.version(table)? == 3,
             has_fallback: table.fallback != Some(Fallback::None),
         })
+    }
+
+    fn verify_url<'t>(&mut self, table: &'t ChallengeTable) -> Option<&'t str> {
+        let Some(url) = table.verify_url.as_ref().map(WebUrl::as_str) else {
+            return Some(usual_url(table.kind));
+        };
+        if url.starts_with("https://") || is_loopback(url) {
+            return Some(url);
+        }
+        let hint = "only an address of this machine may be without TLS, `http://127.0.0.1:…`";
+        self.refuse(
+            "verify_url",
+            "must be `https://`: our secret is sent there",
+            hint,
+        );
+        None
+    }
+
+    fn version(&mut self, table: &ChallengeTable) -> Option<u32> {
+        let is_recaptcha = table.kind == ChallengeKind::Recaptcha;
+        match table.version.map(NonZeroU32::get) {
+            None => Some(2),
+            Some(version @ 2..=3) if is_recaptcha => Some(version),
+            Some(_) => {
+                let hint = "leave it out, or set `kind = \"recaptcha\"` and `version = 3`";
+                self.refuse(
+                    "version",
+                    "must be 2 or 3, and is of `recaptcha` only",
+                    hint,
+                );
+                None
+            }
+        }
     }
 
     /// Refuses the keys of a provider where there is none.
@@ -175,6 +214,8 @@ impl Checker<'_, '_> {
             ("secret", table.secret.is_some()),
             ("verify_url", table.verify_url.is_some()),
             ("hostnames", table.hostnames.is_some()),
+            ("remote_ip", table.remote_ip.is_some()),
+            ("version", table.version.is_some()),
             ("fallback", table.fallback.is_some()),
         ];
         let mut is_fine = Some(());
@@ -185,6 +226,16 @@ impl Checker<'_, '_> {
         }
         is_fine
     }
+}
+
+/// Whether the host of a URL is a loopback address. A name could be anybody's.
+fn is_loopback(url: &str) -> bool {
+    let rest = url.strip_prefix("http://").unwrap_or_default();
+    let authority = rest.split(['/', '?']).next().unwrap_or_default();
+    let address: Option<SocketAddr> = authority.parse().ok();
+    let host: Option<IpAddr> = authority.trim_matches(['[', ']']).parse().ok();
+    let host = address.map(|address| address.ip()).or(host);
+    host.is_some_and(|host| host.is_loopback())
 }
 
 /// Where a provider verifies unless it is told otherwise.

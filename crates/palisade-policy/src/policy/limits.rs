@@ -18,6 +18,7 @@ use crate::policy::tables::{LimitTable, Overdraft};
 use crate::policy::values::{MaybeZero, Rate};
 
 mod challenged;
+mod held;
 mod slots;
 
 /// Most limits of a policy: each request evaluates those of its class.
@@ -50,6 +51,7 @@ pub(crate) fn read(root: &Table, known: &KnownNames<'_>, sink: &mut Sink) -> Vec
         limits.extend(checker.limit(table).map(|limit| (limit, item)));
     }
     descriptors::check(&limits, sink);
+    held::outlived_windows(&limits, sink);
     limits.into_iter().map(|(limit, _)| limit).collect()
 }
 
@@ -91,6 +93,7 @@ impl Checker<'_> {
         self.placement(&table);
         self.references(&table);
         self.auth_stays_bounded(&table);
+        self.held(&table);
         let by = self.dimensions(&table);
         let at = ("limit", self.item);
         let geo = conditions(&table).filter(at, self.known.geo, self.sink);
@@ -118,6 +121,7 @@ impl Checker<'_> {
             let hint = "leave it out: decisions say what they cost in a unit of your own";
             self.refuse("cost", "only multiplies requests", hint);
         }
+        self.released(&table, &spec);
         if table.cost.get() > spec.capacity() && table.overdraft == Overdraft::Never {
             let hint = "lower `cost`, or raise `rate` or `burst`: no request could ever pass";
             self.refuse("cost", "is above the limit itself", hint);
@@ -409,6 +413,8 @@ fn define(table: LimitTable, by: Vec<Dimension>, spec: BucketSpec, standing: Sta
         family,
         unit: table.unit,
         warn_at: table.warn_at.map(|shares| shares.0).unwrap_or_default(),
+        max_share: table.max_share.map(|share| share.0),
+        on_expiry: table.on_expiry,
         under_attack: table.under_attack.map(|percent| percent.0),
         ..LimitDef::new(&table.name, by, spec)
     }

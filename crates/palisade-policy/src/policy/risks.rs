@@ -16,6 +16,7 @@ use crate::geo::GeoSettings;
 pub(crate) fn warn(document: &mut Document<'_>, policy: &PolicySet, geo: &GeoSettings) {
     nothing_is_limited(document, policy);
     codes_are_guarded_as_logins_are(document, policy);
+    sends_that_cost_nothing(document, policy);
     never_reached(document, policy);
     refunds_name_no_charge(document, policy);
     forgotten_at_a_restart(document, policy);
@@ -90,6 +91,21 @@ fn codes_are_guarded_as_logins_are(document: &mut Document<'_>, policy: &PolicyS
             key,
             format!("`guard.otp.{figure}` is laxer than `guard.login.{figure}`"),
             "a one-time code is easier to guess than a password: be at least as strict",
+        );
+    }
+}
+
+/// S-SPEND: warns of a price of zero, which no budget counts.
+fn sends_that_cost_nothing(document: &mut Document<'_>, policy: &PolicySet) {
+    let Some(spend) = &policy.settings.guard.send.spend else {
+        return;
+    };
+    if spend.price == 0 || spend.prices.iter().any(|(_, price)| *price == 0) {
+        document.warn(
+            "guard.otp.send",
+            "price",
+            "`guard.otp.send.price` has a price of zero: no budget counts such sends",
+            "write what the gateway charges, rounded up",
         );
     }
 }

@@ -8,8 +8,8 @@ use palisade_core::facts::ClientType;
 use palisade_core::geo::NetworkKind;
 use palisade_core::limit::Algorithm;
 use palisade_core::policy::{
-    Accuracy, ClassKind, Dimension, EntryMatch, Family, HostPattern, OnStoreFailure, Overage,
-    QuotaUnit, ValueMatch, WhenProlonged,
+    Accuracy, ClassKind, Dimension, EntryMatch, Family, HostPattern, OnExpiry, OnStoreFailure,
+    Overage, QuotaUnit, ValueMatch, WhenProlonged,
 };
 
 use crate::document::decode::{Decode, Problem, Problems, integer, text_of, wrong};
@@ -21,7 +21,7 @@ use crate::policy::outcomes::{
     CookieName, HeaderName, LocationPatterns, LoginFlow, Neither, Outcome, UsernameSource,
 };
 use crate::policy::spend::SpendTable;
-use crate::policy::values::{MaybeZero, OneOrMany, Percent, Shares};
+use crate::policy::values::{MaybeZero, OneOrMany, Percent, Share, Shares};
 use crate::{named, section};
 
 section! {
@@ -169,6 +169,13 @@ section! {
         /// Shares of the limit at which operators are told, such as `[0.8, 1.0]`: once for
         /// each bucket, share and window, over all nodes.
         warn_at: Option<Shares>;
+        /// Share of a bucket that one caller may hold reserved: its user, else its API key, else its
+        /// address. What was settled does not count.
+        max_share: Option<Share>;
+        /// Fate of a reservation that nobody has settled at its end: `keep` counts it as used in
+        /// full, `release` gives it back. A bucket gives back at most 1024 at a time, and
+        /// refuses further ones. Needs a rolling window.
+        on_expiry: OnExpiry = "keep";
         /// Share of the limit, such as `50%`, that is in force while an attack on its class is on.
         under_attack: Option<Percent>;
         /// Applies only to OAuth clients of this type.
@@ -363,6 +370,11 @@ impl Decode for QuotaUnit {
         }
     }
 }
+
+named!(OnExpiry {
+    "keep" => Self::Keep,
+    "release" => Self::Release,
+});
 
 named!(Accuracy {
     "exact" => Self::Exact,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use palisade_core::limit::{Algorithm, BucketSpec, Reading, Window};
+use palisade_core::limit::{Algorithm, BucketSpec, CountsFrom, Reading, Window};
 use palisade_core::plan::{Charge, OnExceed};
 use palisade_core::record::{Flow, RecordKey, RecordKind, RecordWrite};
 use palisade_core::time::{Clock, HOUR, MINUTE, Micros, SECOND};
@@ -40,6 +40,7 @@ pub async fn differential<S: Store>(store: &S, clock: &Arc<TestClock>, plan: Dif
         rng: Rng::new(plan.seed),
         policies: policies(plan.conversions),
         taken: Vec::new(),
+        marks_end: Micros(0),
     };
     for step in 0..plan.steps {
         let name = format!("seed {} step {step}", plan.seed);
@@ -108,6 +109,8 @@ struct Run<'a, S> {
     policies: Vec<TestLimits>,
     /// Charges that were taken lately.
     taken: Vec<PastCharge>,
+    /// End of the latest mark.
+    marks_end: Micros,
 }
 
 /// A charge that was taken, to be given back later under any version of its limit.
@@ -143,7 +146,16 @@ fn charges_of<'p>(policies: &'p [TestLimits], subject: &str, rng: &mut Rng) -> V
                 _ => 1 + rng.below(3),
             };
             let cost = u32::try_from(cost).unwrap_or(1);
-            limits.charge_of(name, subject, cost, on_exceed)
+            // Many from now: others are as rare as holds are.
+            let from = match rng.below(10) {
+                0 | 1 => CountsFrom::Ago(rng.below(2 * MINUTE)),
+                2 => CountsFrom::Instant(super::START.plus(rng.below(HOUR))),
+                _ => CountsFrom::Now,
+            };
+            Charge {
+                from,
+                ..limits.charge_of(name, subject, cost, on_exceed)
+            }
         })
         .collect()
 }
@@ -205,7 +217,7 @@ impl<S: Store> Run<'_, S> {
         }
         let asked: Vec<_> = charges
             .iter()
-            .map(|c| (&c.limit.name, c.cost, c.on_exceed))
+            .map(|c| (&c.limit.name, c.cost, c.on_exceed, c.from))
             .collect();
         assert_eq!(
             comparable(got),
@@ -258,11 +270,14 @@ impl<S: Store> Run<'_, S> {
         let record = known.flatten();
         let revision = record.as_ref().map_or(0, |record| record.revision);
         let bytes = vec![u8::try_from(self.rng.below(3)).unwrap()];
+        // Not before the mark that it replaces.
+        let ends = self.clock.now().plus(self.rng.below(HOUR));
+        self.marks_end = self.marks_end.max(ends);
         let mark = Mark {
             key,
             expect: revision.saturating_sub(u64::from(self.rng.one_in(4))),
             bytes,
-            expires_at: self.clock.now().plus(self.rng.below(HOUR)),
+            expires_at: self.marks_end,
         };
         let limits = self.rng.pick(&self.policies);
         let mut correction = Correction {

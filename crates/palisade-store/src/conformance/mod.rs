@@ -16,6 +16,7 @@ mod corrections;
 mod differential;
 mod edges;
 mod give_back;
+mod holds;
 mod limits;
 mod overdraft;
 mod records;
@@ -141,6 +142,7 @@ pub async fn run_as<S: Store>(make: impl Make<S>, conversions: Conversions, comm
     buckets::run(&make).await;
     edges::run(&make).await;
     give_back::run(&make).await;
+    holds::run(&make).await;
     changes::run(&make, conversions).await;
     step_back::run(&make).await;
     records::run(&make).await;

@@ -5,7 +5,7 @@
 //! Where the stores keep one word, this keeps everything that still matters; where they saturate
 //! (time ends after 2⁶⁴ ticks), this says so in one place.
 
-use palisade_core::limit::{Algorithm, BucketSpec, Reading, Window};
+use palisade_core::limit::{Algorithm, BucketSpec, CountsFrom, Reading, Window};
 use palisade_core::time::{DAY, Micros};
 
 /// Ticks of water that drain in a microsecond.
@@ -68,10 +68,30 @@ pub(super) fn pull_to_now(memory: &mut Memory, spec: &BucketSpec, now: Micros) {
 }
 
 /// Records `cost` as used now, whether it fits or not.
-pub(super) fn take(memory: &mut Memory, spec: &BucketSpec, now: Micros, cost: u32) {
+pub(super) fn take(
+    memory: &mut Memory,
+    spec: &BucketSpec,
+    now: Micros,
+    (from, cost): (CountsFrom, u32),
+) {
     carry_over(memory, spec, now);
     let cost = u64::from(cost);
     match spec.algorithm() {
+        Algorithm::SlidingLog | Algorithm::SlidingWheel if from != CountsFrom::Now => {
+            let at = match from {
+                CountsFrom::Ago(us) => now.0.saturating_sub(us),
+                CountsFrom::Instant(at) => counts_from(spec, at.min(now)),
+                CountsFrom::Now => counts_from(spec, now),
+            };
+            let mut hits = live_hits(memory, spec, now);
+            match hits.iter_mut().find(|(kept, _)| *kept == at) {
+                Some((_, count)) => *count += cost,
+                None if cost > 0 => hits.push((at, cost)),
+                None => {}
+            }
+            hits.sort_unstable();
+            *memory = Memory::Hits(hits);
+        }
         Algorithm::SlidingLog | Algorithm::SlidingWheel => {
             let mut hits = live_hits(memory, spec, now);
             let newest = hits.last().map_or(0, |(at, _)| *at);
@@ -215,7 +235,7 @@ fn carry_over(memory: &mut Memory, spec: &BucketSpec, now: Micros) {
     let held = used(memory, spec, now).0.min(u64::from(spec.capacity()));
     *memory = Memory::Nothing;
     if let Ok(held @ 1..) = u32::try_from(held) {
-        take(memory, spec, now, held);
+        take(memory, spec, now, (CountsFrom::Now, held));
     }
 }
 

@@ -127,7 +127,8 @@ impl Inner {
         for (at, charge) in charges.iter().enumerate() {
             let counts = waits[at].is_none() || charge.on_exceed == OnExceed::Count;
             if admitted && take == Take::Consume && counts {
-                counters::take(&mut memories[at], charge.spec, now, costs[at]);
+                let taken = (charge.from, costs[at]);
+                counters::take(&mut memories[at], charge.spec, now, taken);
                 self.buckets.insert(charge.id, memories[at].clone());
             }
             readings.push(Reading {

@@ -4,7 +4,7 @@ use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use palisade_core::limit::{Algorithm, BucketSpec, Reading, Window};
+use palisade_core::limit::{Algorithm, BucketSpec, CountsFrom, Reading, Window};
 use palisade_core::plan::{Charge, OnExceed};
 use palisade_core::time::Micros;
 use tokio_postgres::Row;
@@ -51,6 +51,7 @@ pub(super) struct Bucket {
     spec: BucketSpec,
     cost: u32,
     on_exceed: OnExceed,
+    from: CountsFrom,
 }
 
 impl Ask {
@@ -62,6 +63,10 @@ impl Ask {
                 spec: *charge.spec,
                 cost: charge.cost,
                 on_exceed: charge.on_exceed,
+                from: match op {
+                    Op::Consume => charge.from,
+                    Op::Peek | Op::Refund | Op::Reset => CountsFrom::Now,
+                },
             })
             .collect();
         Self { op, charges }
@@ -88,7 +93,7 @@ pub(super) struct Batch<'a> {
     spec_numbers: Vec<i32>,
     costs: Vec<i64>,
     exceeds: Vec<i16>,
-    specs: Vec<BucketSpec>,
+    specs: Vec<(BucketSpec, CountsFrom)>,
 }
 
 impl<'a> Batch<'a> {
@@ -135,7 +140,7 @@ impl<'a> Batch<'a> {
             {
                 *need = true;
             }
-            let spec = self.spec_number(&bucket.spec);
+            let spec = self.spec_number((bucket.spec, bucket.from));
             let key = number(key + 1);
             let is_repeated = self.key_numbers[first..].contains(&key);
             self.key_numbers.push(key);
@@ -155,12 +160,12 @@ impl<'a> Batch<'a> {
     }
 
     /// Few limits are in use at a time: a search is cheaper than a map.
-    fn spec_number(&mut self, spec: &BucketSpec) -> i32 {
-        if let Some(known) = self.specs.iter().position(|known| known == spec) {
+    fn spec_number(&mut self, (spec, from): (BucketSpec, CountsFrom)) -> i32 {
+        if let Some(known) = self.specs.iter().position(|known| *known == (spec, from)) {
             return number(known + 1);
         }
         let (step, burst) = spec.gcra_ticks();
-        self.specs.push(*spec);
+        self.specs.push((spec, from));
         self.kinds.push(match spec.algorithm() {
             Algorithm::SlidingLog | Algorithm::SlidingWheel => 1,
             Algorithm::TokenBucket => 2,
@@ -170,7 +175,7 @@ impl<'a> Batch<'a> {
             .push(matches!(spec.window(), Window::Month | Window::Year));
         self.capacities.push(i64::from(spec.capacity()));
         self.spans.push(signed(spec.window_us()));
-        self.slots.push(signed(spec.slot_us()));
+        self.slots.push(slot(&spec, from));
         self.steps.push(signed(step));
         self.bursts.push(signed(burst));
         number(self.specs.len())
@@ -299,6 +304,28 @@ impl Answers {
             },
         })
     }
+}
+
+/// The slot of a bucket of hits or, below zero, the instant that a charge counts from: four times
+/// that (or how long ago it is), plus 2 for an instant, plus 1 on a wheel.
+fn slot(spec: &BucketSpec, from: CountsFrom) -> i64 {
+    let is_wheel = match spec.algorithm() {
+        Algorithm::SlidingLog => 0,
+        Algorithm::SlidingWheel => 1,
+        // These count every charge from now.
+        Algorithm::TokenBucket | Algorithm::FixedWindow => return signed(spec.slot_us()),
+    };
+    let (value, is_instant) = match from {
+        CountsFrom::Now => return signed(spec.slot_us()),
+        CountsFrom::Ago(us) => (us, 0),
+        CountsFrom::Instant(at) => (at.0, 2),
+    };
+    // One more, so that it is below zero also where everything else is none.
+    -signed(
+        value
+            .saturating_mul(4)
+            .saturating_add(is_instant + is_wheel + 1),
+    )
 }
 
 fn odd() -> StoreError {

@@ -3,7 +3,8 @@
 //! The script returns the state that it found. Readings are computed from it here, with the pure
 //! functions, so that a reading cannot differ from the definition.
 
-use palisade_core::limit::{Algorithm, BucketSpec, Hits, Reading, State, Window};
+use arrayvec::ArrayVec;
+use palisade_core::limit::{Algorithm, BucketSpec, CountsFrom, Hits, Reading, State, Window};
 use palisade_core::plan::{Charge, OnExceed};
 use palisade_core::time::Micros;
 
@@ -26,7 +27,10 @@ const MARKED: u8 = 64;
 const CHARGED_INSTEAD: f64 = -1.0;
 /// Length of the clock, which comes before the first answer.
 const CLOCK_BYTES: usize = 8;
-const LIMIT_BYTES: usize = 17;
+/// Longest limit: one whose charge counts from another instant than now says which.
+const LIMIT_BYTES_MAX: usize = 25;
+/// Added to the first byte of such a limit.
+const COUNTS_FROM: u8 = 16;
 
 /// First byte of a bucket that is described in full, and the length of that description.
 const IN_FULL: u8 = 0;
@@ -90,7 +94,7 @@ pub(super) fn now_arg(now: Option<Micros>) -> String {
 }
 
 /// A limit as the script reads it.
-pub(super) type Limit = [u8; LIMIT_BYTES];
+pub(super) type Limit = ArrayVec<u8, LIMIT_BYTES_MAX>;
 
 /// One bucket of a decision, ready to be sent.
 #[derive(Clone)]
@@ -100,6 +104,7 @@ pub(super) struct Bucket {
     on_exceed: OnExceed,
     cost: u32,
     spec: BucketSpec,
+    from: CountsFrom,
     /// When the charge was made, if it is given back.
     taken_at: Option<Micros>,
 }
@@ -112,6 +117,7 @@ impl Bucket {
             on_exceed: charge.on_exceed,
             cost: charge.cost,
             spec: *charge.spec,
+            from: charge.from,
             taken_at: None,
         }
     }
@@ -140,11 +146,19 @@ fn limit(charge: &Charge<'_>) -> Limit {
         Window::Month => 0.0,
         Window::Year => -1.0,
     };
-    let mut bytes = [0; LIMIT_BYTES];
-    bytes[0] = algorithm + 4 * on_exceed;
-    bytes[1..5].copy_from_slice(&charge.spec.limit().to_le_bytes());
-    bytes[5..9].copy_from_slice(&charge.spec.capacity().to_le_bytes());
-    bytes[9..].copy_from_slice(&window.to_le_bytes());
+    let from = match charge.from {
+        CountsFrom::Now => None,
+        // One more, so that it is below zero even for now.
+        CountsFrom::Ago(us) => Some(-exact(Micros(us)) - 1.0),
+        CountsFrom::Instant(at) => Some(exact(at)),
+    };
+    let flag = from.map_or(0, |_| COUNTS_FROM);
+    let mut bytes = Limit::new();
+    bytes.push(algorithm + 4 * on_exceed + flag);
+    bytes.extend(charge.spec.limit().to_le_bytes());
+    bytes.extend(charge.spec.capacity().to_le_bytes());
+    bytes.extend(window.to_le_bytes());
+    bytes.extend(from.into_iter().flat_map(f64::to_le_bytes));
     bytes
 }
 
@@ -446,7 +460,7 @@ impl Decided {
                 let read = match takes && is_due {
                     true => {
                         let mut state = found.state.clone();
-                        charge.spec.take(&mut state, self.now, charge.cost);
+                        charge.take(&mut state, self.now);
                         charge.spec.read(&state, self.now, charge.cost)
                     }
                     false => charge.spec.read(&found.state, self.now, charge.cost),
@@ -471,7 +485,8 @@ impl Decided {
                     cost,
                     ..bucket.clone()
                 };
-                taken.push(bucket.taken_at(Some(self.now)));
+                let at = bucket.spec.counted_at(self.now, bucket.from);
+                taken.push(bucket.taken_at(Some(at)));
             }
         }
         taken

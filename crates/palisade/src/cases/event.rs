@@ -126,7 +126,7 @@ fn shown_token(challenge: Option<Value>) -> Result<Option<ShownToken>, CaseError
 
 /// Members of an answer that `expect` may name; `rules` stands for the rules of the answer's
 /// reasons.
-const MEMBERS: [&str; 28] = [
+const MEMBERS: [&str; 29] = [
     "attack",
     "body",
     "challenge",
@@ -149,6 +149,7 @@ const MEMBERS: [&str; 28] = [
     "recorded",
     "remaining",
     "request_id",
+    "reservation",
     "retry_after",
     "rule",
     "rules",
@@ -219,7 +220,7 @@ fn operation(
             let op = GuardOp::from_name(name).ok_or(CaseError::Field(
                 "op",
                 "is not known; write `request`, `job.enqueue`, `reserve`, `extend`, `settle`, \
-                 `release`, `rls`, `fault`, `api.hit`, or `login.` or `otp.` with `check`, `failure` or `success`",
+                 `release`, `rls`, `fault`, `api.hit`, `otp.send`, or `login.` or `otp.` with `check`, `failure` or `success`",
             ))?;
             let raw: RawGuard<'_> = wire::parse(text.as_bytes())?;
             let facts = raw.into_facts().map_err(WireError::from)?;
@@ -283,7 +284,7 @@ mod tests {
             ),
             (
                 r#"{"at":"2026-01-01T00:00:00Z","op":"canary"}"#,
-                "`op` is not known; write `request`, `job.enqueue`, `reserve`, `extend`, `settle`, `release`, `rls`, `fault`, `api.hit`, or `login.` or `otp.` with `check`, `failure` or `success`",
+                "`op` is not known; write `request`, `job.enqueue`, `reserve`, `extend`, `settle`, `release`, `rls`, `fault`, `api.hit`, `otp.send`, or `login.` or `otp.` with `check`, `failure` or `success`",
             ),
             (
                 r#"{"at":"2026-01-01T00:00:00Z","op":"login.check","ip":"canary"}"#,
@@ -313,7 +314,7 @@ mod tests {
                  attack, body, challenge, challenge_refused, code, decision, delay_ms, \
                  error, expired, headers, late, level, limit_in_force, limits, lockout, \
                  mode, not_asked, over, reasons, recorded, remaining, request_id, \
-                 retry_after, rule, rules, shadow, status, statuses",
+                 reservation, retry_after, rule, rules, shadow, status, statuses",
             ),
         ];
         for (line, message) in cases {

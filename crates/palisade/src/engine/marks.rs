@@ -4,6 +4,7 @@
 use arrayvec::ArrayVec;
 use palisade_core::Digest;
 use palisade_core::key::Segment;
+use palisade_core::limit::CountsFrom;
 use palisade_core::plan::{Charge, OnExceed};
 use palisade_core::policy::Limit;
 
@@ -18,5 +19,6 @@ pub(super) fn mark(limit: &Limit, segment: Segment) -> Charge<'_> {
         previous: None,
         cost: 1,
         on_exceed: OnExceed::Deny,
+        from: CountsFrom::Now,
     }
 }

@@ -26,6 +26,7 @@ pub mod bot;
 mod claims;
 pub mod client_id;
 pub mod client_ip;
+pub mod cookies;
 mod error;
 mod field_name;
 mod form;

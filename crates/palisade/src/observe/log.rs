@@ -16,7 +16,7 @@ use palisade_core::time::{Micros, SECOND};
 use palisade_store::{StoreError, StoreRisks};
 
 use super::audit::record::code_of;
-use super::classes::{KnownClasses, flow_name};
+use super::classes::{KnownClasses, flow_name, op_class};
 use super::who::{Who, log_digest};
 use crate::engine::{AttackSeen, DecisionEvent, ModeChange, Observer, Subject, TenantSeen};
 
@@ -96,7 +96,7 @@ impl DenialLog {
                 facts.correlation_id.as_ref(),
             ),
             Subject::Guard(op, facts) => (
-                Some(flow_name(op.flow()).into()),
+                Some(op_class(op).into()),
                 Some(facts.ip),
                 facts.correlation_id.as_ref(),
             ),

@@ -54,6 +54,10 @@ pub struct Answer<'a> {
     /// Receipt with which `/v1/refund` gives the charge back.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub receipt: Option<&'a str>,
+    /// Reservation of the money that a send may cost. `/v1/settle` corrects it to the gateway's
+    /// report.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reservation: Option<&'a str>,
     /// Names of limits on requests in progress that apply but were not charged: only a reservation
     /// holds a slot.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
@@ -110,6 +114,7 @@ impl<'a> Answer<'a> {
             lockout: decision.lockout,
             shadow: decision.shadow.as_deref(),
             receipt: decision.receipt.as_deref(),
+            reservation: decision.reservation.as_deref(),
             not_asked: decision.not_asked.as_deref().unwrap_or_default(),
             waited_ms: decision.waited_ms,
             warnings: decision.warnings.as_deref().unwrap_or_default(),

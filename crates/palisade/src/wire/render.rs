@@ -61,6 +61,10 @@ impl Answer<'_> {
             raw(out, ",\"receipt\":");
             text(out, receipt)?;
         }
+        if let Some(reservation) = self.reservation {
+            raw(out, ",\"reservation\":");
+            text(out, reservation)?;
+        }
         if !self.not_asked.is_empty() {
             raw(out, ",\"not_asked\":");
             serde_json::to_writer(&mut *out, self.not_asked)?;

@@ -116,7 +116,7 @@ mod tests {
     fn p_guard_at_most_eight_countries_are_kept_and_the_oldest_leaves() {
         let mut countries = Countries::default();
         for n in 0..8 {
-            assert!(countries.succeeded(&country(n), Micros(n as u64)));
+            assert!(countries.succeeded(&country(u128::from(n)), Micros(n)));
         }
         assert!(
             countries.succeeded(&country(0), Micros(8)),

@@ -398,7 +398,7 @@ pub(super) fn schemas() -> impl Iterator<Item = Schema> {
         .into_iter()
         .chain(login::SCHEMAS)
         .chain(otp::SCHEMAS)
-        .chain([ApiTable::SCHEMA])
+        .chain([super::send::schema(), ApiTable::SCHEMA])
 }
 
 /// Reads the guard's settings; each part is checked by the core's own bounds.
@@ -411,6 +411,7 @@ pub(super) fn read(root: &Table, sink: &mut Sink) -> Option<GuardPolicy> {
     let login = login::read(root, &all, sink);
     let otp = otp::read(root, &all, sink);
     let api = read_table::<ApiTable>(root, sink).map(|table| api(&table, &all));
+    let send = super::send::read(root, sink);
     // One part at a time, with defaults for the others, so that the error can name its table.
     let others = GuardPolicy::default;
     let parts = [
@@ -437,6 +438,7 @@ pub(super) fn read(root: &Table, sink: &mut Sink) -> Option<GuardPolicy> {
         login: login?,
         otp: otp?,
         api: api?,
+        send: send?,
         ..table.filter(|_| valid)?
     })
 }

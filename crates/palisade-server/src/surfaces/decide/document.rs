@@ -194,6 +194,7 @@ fn words(route: Route, method: &Method) -> Words {
         Route::Guard(op) => {
             let takes = match op {
                 GuardOp::ApiHit => "HitFacts",
+                GuardOp::OtpSend => "SendFacts",
                 _ => "GuardFacts",
             };
             let id = op.name().replace('.', "_");
@@ -228,6 +229,8 @@ fn words(route: Route, method: &Method) -> Words {
             "Verified",
         ),
         Route::ForwardAuth => words("forward_auth", "", DATA, "", ""),
+        // For browsers, and not described.
+        Route::ChallengePage => words("challenge_page", "", DATA, "", ""),
     }
 }
 
@@ -239,6 +242,7 @@ fn moment(op: GuardOp) -> String {
         "failure" => "report that the credential was wrong",
         "success" => "report that the credential was right",
         "unknown" => "report that the outcome is unknown",
+        "send" => "ask before a code is sent",
         _ => return "Heavy API: report a call of a heavy endpoint".to_owned(),
     };
     format!("{flow}: {when}")
@@ -432,7 +436,23 @@ pub(in crate::surfaces) fn refine(schemas: &mut Map<String, Value>) {
         |field: &str| json!({"required": [field], "properties": {field: {"type": "string"}}});
     job["anyOf"] = json!([named("org"), named("token")]);
     schemas.insert("Job".to_owned(), job);
+    let mut send = schemas.get("GuardFacts").cloned().unwrap_or_default();
+    send["required"] = json!(["ip", "destination", "channel"]);
+    send["description"] = json!("Facts of a one-time code that is about to be sent");
+    send["properties"]["account"]["type"] = json!(["string", "null"]);
+    send["properties"]["destination"]["type"] = json!("string");
+    send["properties"]["channel"] = json!({"$ref": "#/components/schemas/Channel"});
+    schemas.insert("SendFacts".to_owned(), send);
+    if let Some(guard) = schemas.get_mut("GuardFacts")
+        && let Some(fields) = guard["properties"].as_object_mut()
+    {
+        fields.remove("channel");
+        fields.remove("price");
+    }
     let mut hit = schemas.get("GuardFacts").cloned().unwrap_or_default();
+    if let Some(fields) = hit["properties"].as_object_mut() {
+        fields.remove("destination");
+    }
     // A call of a heavy endpoint may have no account.
     hit["required"] = json!(["ip"]);
     hit["properties"]["account"]["type"] = json!(["string", "null"]);

@@ -25,8 +25,9 @@ use palisade_core::path::EncodedSlash;
 use self::reservations::Step;
 use super::exchange::ids::RequestId;
 use super::exchange::problem::Problem;
+use super::exchange::proto::is_secure_before;
 use super::exchange::{Callers, Reply, TokenPlace, body};
-use super::{Enforcer, SurfaceParts, forward_auth, size};
+use super::{Enforcer, SurfaceParts, challenge as page, forward_auth, size};
 use crate::serve::{Client, Handler, On, Surface, SurfaceAddress};
 
 /// Bounds on one request.
@@ -169,7 +170,32 @@ impl Decide {
                 ))
                 .await
             }
+            Route::ChallengePage => Box::pin(self.challenge_page(peer, request, id)).await,
         }
+    }
+
+    /// Answers for the challenge page, where the policy uses it.
+    async fn challenge_page(
+        &self,
+        peer: IpAddr,
+        request: Request<Incoming>,
+        id: &RequestId,
+    ) -> Result<Reply, Problem> {
+        let engine = &self.enforcer.engine;
+        let path = request.uri().path();
+        if !engine.with_policy(|policy| page::owns(&policy.settings.challenge, path)) {
+            return Err(Problem::not_found());
+        }
+        let edge = self.enforcer.edge.load();
+        let (parts, body) = request.into_parts();
+        let desk = page::Desk {
+            engine,
+            edge: &edge,
+            peer,
+            is_secure: is_secure_before(&edge, peer, &parts.headers),
+            timeout: self.bounds.read_timeout,
+        };
+        page::respond(&desk, &parts, body, id).await
     }
 }
 
@@ -187,6 +213,8 @@ enum Route {
     Challenge,
     VerifyChallenge,
     ForwardAuth,
+    /// The challenge page, which a proxy passes on to us.
+    ChallengePage,
 }
 
 impl Route {
@@ -204,6 +232,7 @@ impl Route {
             "/v1/challenge/verify" => Self::VerifyChallenge,
             "/forward-auth" => Self::ForwardAuth,
             "/v1/guard/sessions" => Self::Sessions,
+            _ if path.starts_with("/.palisade/") => Self::ChallengePage,
             _ => Self::Guard(guard::operation(path.strip_prefix("/v1/guard/")?)?),
         })
     }
@@ -237,7 +266,7 @@ impl Route {
     /// The place in which callers of this route may present their token.
     const fn place(self) -> TokenPlace {
         match self {
-            Self::ForwardAuth => TokenPlace::Header,
+            Self::ForwardAuth | Self::ChallengePage => TokenPlace::Header,
             _ => TokenPlace::HeaderOrBearer,
         }
     }
@@ -246,6 +275,10 @@ impl Route {
     const fn allow(self) -> (&'static str, &'static [Method]) {
         match self {
             Self::ForwardAuth => ("GET, POST", &[Method::GET, Method::POST]),
+            Self::ChallengePage => (
+                "GET, HEAD, POST",
+                &[Method::GET, Method::HEAD, Method::POST],
+            ),
             Self::Sessions => ("POST, DELETE", &[Method::POST, Method::DELETE]),
             _ => ("POST", &[Method::POST]),
         }

@@ -192,6 +192,13 @@ impl Problem {
         )
     }
 
+    pub(crate) fn from_another_site() -> Self {
+        Self::new(
+            Kind::Forbidden,
+            "solutions are taken from the challenge page, and not from pages of other sites",
+        )
+    }
+
     pub(crate) fn bad_gateway() -> Self {
         Self::new(
             Kind::BadGateway,

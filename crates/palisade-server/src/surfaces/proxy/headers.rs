@@ -15,6 +15,7 @@ use palisade::extract::EdgeConfig;
 
 use super::upgrade::{WEBSOCKET, is_websocket};
 use crate::surfaces::exchange::ids::RequestId;
+use crate::surfaces::exchange::proto::is_secure_before;
 use crate::surfaces::exchange::reply::apply_headers;
 
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
@@ -51,9 +52,7 @@ pub(super) struct Hop<'a> {
 impl Hop<'_> {
     /// True if the client itself speaks TLS, either with us or with a trusted proxy before us.
     pub(super) fn is_secure(&self, headers: &HeaderMap) -> bool {
-        let said = headers.get(X_FORWARDED_PROTO);
-        let by_proxy = said.is_some_and(|proto| proto.as_bytes().eq_ignore_ascii_case(b"https"));
-        self.spoken == "https" || (by_proxy && self.edge.trusted_proxies.contains(self.peer))
+        self.spoken == "https" || is_secure_before(self.edge, self.peer, headers)
     }
 }
 

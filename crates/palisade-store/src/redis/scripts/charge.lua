@@ -7,7 +7,8 @@
 --
 -- KEYS    the buckets, each once
 -- ARGV[1] the limits in use: per limit '<BI4I4d' flags, limit, capacity, window in µs
---         (0: month, -1: year)
+--         (0: month, -1: year); if 16 was added to the flags then '<d' the instant that a
+--         charge counts from (below zero: so many µs ago, less 1)
 -- ARGV[2] the decisions, one after the other: '<BB' operation, buckets; if 128 was added to
 --         the operation '<d' the instant (else it is this server's clock); if 64 was added
 --         '<I2ddI4' a mark: its key's place, the revision it must have, when it ends, the
@@ -254,6 +255,16 @@ local function hits(raw, now, cost, counts, l)
   if cost == 0 or total + cost > COUNT_MAX then return wait, total, newest, total > 0 and raw, false end
 
   local after, head, bytes = now - now % l.slot + l.slot - 1
+  if l.from then
+    after = rare().counts_from(now, l)
+    -- It has left its window already.
+    if after + span <= now then return wait, total, newest, total > 0 and raw, false end
+    if after < newest then
+      bytes = rare().insert(raw, now, after, cost, l)
+      local moved = life ~= l.life and newest - newest % l.grain + l.reach
+      return wait, total, newest, bytes, moved, sub(bytes, 1, 19)
+    end
+  end
   if total == 0 then
     head = pack('<BBI6I7I4', 65 + l.wide * 16, l.life, cost, after, cost)
     bytes = head
@@ -339,6 +350,34 @@ rare = function()
   local function recode(raw, wide, count)
     local list, life = read(raw)
     return write(list, life, wide, count)
+  end
+
+  -- The instant at which a charge is kept that does not count from now: what was used earlier
+  -- shares the slots of other hits, a hold ends exactly.
+  local function counts_from(now, l)
+    if l.from < 0 then return math.max(0, now + l.from + 1) end
+    local at = math.min(now, l.from)
+    return at - at % l.slot + l.slot - 1
+  end
+
+  -- Hits put in their place among the others, of which those that are out are left out.
+  local function insert(raw, now, at, cost, l)
+    local list, _, wide, count = read(raw)
+    local kept, place = {}, 1
+    for _, e in ipairs(list) do
+      if e[1] + l.span > now then kept[#kept + 1] = e end
+    end
+    while kept[place] and kept[place][1] < at do place = place + 1 end
+    local same = kept[place]
+    if same and same[1] == at and same[2] + cost < 2 ^ 32 then
+      same[2] = same[2] + cost
+    else
+      table.insert(kept, place, { at, cost })
+    end
+    for _, e in ipairs(kept) do
+      if e[2] > 255 then count = 4 end
+    end
+    return write(kept, l.life, math.max(wide, l.wide), count)
   end
 
   -- Takes `cost` out of the entries that `picks` says, the one at `from` first.
@@ -449,7 +488,10 @@ rare = function()
   local function adopt(kind, raw, now, l)
     local held = used(kind, raw, now, l)
     if held < 1 then return false end
+    local from = l.from
+    l.from = false
     local _, _, _, bytes, ends = l.lane(false, now, held, true, l)
+    l.from = from
     return bytes, ends
   end
 
@@ -474,14 +516,19 @@ rare = function()
   -- Charges a cost that may not fit; the bytes, the instant at which they end where it
   -- has moved on, and the wait.
   local function surcharge(kind, raw, now, cost, l)
-    local ends = false
-    if raw and kind ~= l.kind then raw, ends = adopt(kind, raw, now, l) end
-    local wait, _, _, new, ending = l.lane(raw, now, cost, l.counts, l)
-    if new == nil then return raw, ends, wait end
+    local lane = raw and lane_of(kind) or l.lane
+    local wait = lane(raw, now, cost, false, l)
+    if wait ~= FITS and not l.counts then return raw, false, wait end
+    local held, ends = raw, false
+    if raw and kind ~= l.kind then held, ends = adopt(kind, raw, now, l) end
+    local _, _, _, new, ending = l.lane(held, now, cost, true, l)
     return new, ending or ends, wait
   end
 
-  made = { recode = recode, adopt = adopt, refund = refund, surcharge = surcharge }
+  made = {
+    recode = recode, adopt = adopt, refund = refund, surcharge = surcharge,
+    counts_from = counts_from, insert = insert,
+  }
   return made
 end
 
@@ -496,6 +543,11 @@ do
   while at <= #text do
     local flags, limit, capacity, span
     flags, limit, capacity, span, at = unpack_struct('<BI4I4d', text, at)
+    local from = false
+    if flags >= 16 then
+      from, at = unpack_struct('<d', text, at)
+      flags = flags - 16
+    end
     local algorithm, kind, lane, slot, calendar = flags % 4, HITS, hits, 1, false
     if span == 0 then
       span, calendar = 31 * DAY, month_of
@@ -519,7 +571,7 @@ do
       kind = kind, lane = lane, limit = limit, capacity = capacity, span = span, slot = slot,
       wide = far < 2 ^ 32 and 4 or far < 2 ^ 40 and 5 or far < 2 ^ 48 and 6 or 7,
       calendar = calendar, denies = flags < 4 or flags >= 12, counts = flags >= 8 and flags < 12,
-      overdraft = flags >= 12,
+      overdraft = flags >= 12, from = from,
       life = life, grain = grain, reach = reach,
       step_hi = false, step_lo = false, burst_hi = false, burst_lo = false,
     }

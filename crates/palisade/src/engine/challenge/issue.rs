@@ -46,6 +46,7 @@ impl Engine {
                 let parameters = ChallengeParameters::Widget {
                     site_key: provider.site_key.clone(),
                     action: facts.flow.name(),
+                    version: provider.is_scored.then_some(3),
                 };
                 offered(settings, settings.kind, parameters)
             }

@@ -99,6 +99,8 @@ impl Engine {
         }
         let sealed = URL_SAFE_NO_PAD.decode(&*shown.text).map_err(|_| wrong)?;
         let pass = Pass::open(&self.keyring, shown.kind, &sealed).map_err(|_| wrong)?;
+        // The page that got a cookie knew no account: a cookie is bound to prefix and flow.
+        let account = account.filter(|_| shown.kind == PassKind::Token);
         let binding = ChallengeBinding::new(&self.keyring, flow, ip, account);
         let fit = pass.fit(&binding, self.now())?;
         Ok(OpenPass {

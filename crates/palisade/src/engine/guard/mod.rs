@@ -4,9 +4,11 @@
 mod api;
 mod areas;
 mod command;
+mod commit;
 mod countries;
 mod login;
 mod records;
+mod send;
 mod sessions;
 mod turns;
 
@@ -19,4 +21,5 @@ pub(super) struct Guard {
     turns: turns::Turns,
     areas: areas::Areas,
     countries: countries::Countries,
+    ranges: send::Ranges,
 }

@@ -11,6 +11,7 @@ use palisade_store::Take;
 
 use super::super::counters::Terms;
 use super::super::{DecisionEvent, Engine, Subject};
+use super::challenge::asks_for_challenge;
 use super::check::{Check, RequestAnswer, class_of};
 
 impl Engine {
@@ -88,7 +89,9 @@ impl Engine {
             let decision = self.judge(&check, false).await;
             return (!decision.is_allowed()).then_some(decision);
         }
-        if let Some(denied) = self.counters.known_denials(&check.plan.charges) {
+        let denied = self.counters.known_denials(&check.plan.charges);
+        // Whether a pass admits beyond such a limit is for the store to say.
+        if let Some(denied) = denied.filter(|denied| !asks_for_challenge(denied)) {
             return Some(decide_boxed(None, check.class, denied.judged()));
         }
         // What an outage closes is closed whatever the address has used, and open to whoever

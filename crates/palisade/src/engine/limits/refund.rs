@@ -4,7 +4,8 @@ use palisade_core::Digest;
 use palisade_core::decide::{JudgedCharges, decide};
 use palisade_core::decision::LimitReading;
 use palisade_core::facts::RequestFacts;
-use palisade_core::plan::Charge;
+use palisade_core::limit::CountsFrom;
+use palisade_core::plan::{Charge, OnExceed};
 use palisade_core::policy::{Limit, PolicySet};
 use palisade_core::receipt::{Line, Place, Receipt, ReceiptError};
 use palisade_core::time::Micros;
@@ -166,10 +167,12 @@ fn shown(class: &str, charges: &[Charge<'_>], charged: &ChargeReadings) -> Vec<L
 
 /// The limit that a line names, if the policy still has it.
 pub(in crate::engine) fn limit_named(policy: &PolicySet, digest: Digest) -> Option<&Limit> {
-    let own = policy.limits().iter();
-    let beyond = own.clone().filter_map(|limit| limit.beyond.as_deref());
-    let mut limits = own.chain(policy.tier_limits()).chain(beyond);
-    limits.find(|limit| limit.digest == digest)
+    let limits = policy.limits().iter().chain(policy.tier_limits());
+    let mut all = limits.flat_map(|limit| {
+        let beside = limit.companions.iter().chain(limit.beyond.as_deref());
+        std::iter::once(limit).chain(beside)
+    });
+    all.find(|limit| limit.digest == digest)
 }
 
 impl Engine {

@@ -8,7 +8,7 @@ use palisade_core::Id;
 use palisade_core::facts::RequestFacts;
 use palisade_core::geo::Geo;
 use palisade_core::key::{Keyring, Prefix, SEGMENTS_MAX, Segment, SegmentKind};
-use palisade_core::limit::BucketSpec;
+use palisade_core::limit::{BucketSpec, CountsFrom};
 use palisade_core::plan::{BucketName, Charge};
 use palisade_core::policy::{
     Dimension, Limit, PolicySet, TenantPolicy, api_key_segment, asn_segment, country_segment,
@@ -158,6 +158,7 @@ impl Engine {
                 previous,
                 cost: 1,
                 on_exceed: limit.def.on_exceed,
+                from: CountsFrom::Now,
             })
             .collect()
     }

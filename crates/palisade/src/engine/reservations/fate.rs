@@ -142,7 +142,7 @@ impl Engine {
                 true => Place::Process,
                 false => Place::Store,
             },
-            more: self.placed(&policy, reservation, &corrections.more),
+            more: self.surcharges(&policy, reservation, corrections),
             back: self.taken(&policy, reservation, &corrections.back),
         };
         let outcome = self.counters.correct(&correction, ends).await?;

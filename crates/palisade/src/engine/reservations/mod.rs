@@ -34,6 +34,7 @@ mod fate;
 mod guard;
 mod queue;
 mod register;
+mod renew;
 mod reserve;
 mod retry;
 mod settle;
@@ -71,6 +72,9 @@ pub struct Hold {
     pub hold: Duration,
     /// Whether to reserve what is left if the whole cost does not fit.
     pub at_most: bool,
+    /// Whether a hold that is longer than the window of a limit in a unit of the policy's own is
+    /// shortened to it. Otherwise it is refused (B-BOUND).
+    pub shorten: bool,
     /// Whether a repeated request (equal `request_id`, facts and costs) gets the same reservation
     /// again (B-ID).
     pub once: bool,
@@ -81,6 +85,7 @@ impl Default for Hold {
         Self {
             hold: HOLD_DEFAULT,
             at_most: false,
+            shorten: true,
             once: true,
         }
     }

@@ -16,6 +16,7 @@ use super::super::Engine;
 use super::super::link::NoAnswer;
 use super::SETTLED_FOR_US;
 use super::anchor::Anchor;
+use super::reserve::slots_hold;
 use super::settle::PendingSettle;
 use super::tally::{Outcome, Tally};
 
@@ -187,11 +188,12 @@ impl Engine {
             });
             own.and_then(|(_, reading)| anchor.charged_at(reading))
         };
+        let hold_us = slots_hold(&reservation.parts, reservation.hold_us);
         let made: Vec<Line> = reservation
             .parts
             .iter()
             .filter_map(|part| {
-                let at = at_of(&part.line)?;
+                let at = part.counted_at(at_of(&part.line)?, hold_us);
                 Some(part.line.charged(part.line.cost, at))
             })
             .collect();
@@ -203,7 +205,7 @@ impl Engine {
         let nobodys = Fate::Settled(SettlementRecord::default());
         let corrections = Corrections {
             back: made,
-            more: Vec::new(),
+            ..Corrections::default()
         };
         self.write_fate(reservation, (&nobodys, 0), &corrections, ends)
             .await

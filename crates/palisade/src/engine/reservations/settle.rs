@@ -1,7 +1,8 @@
 //! Settling: replaces what was reserved by what was used, once.
 
 use palisade_core::FieldError;
-use palisade_core::budget::{Costs, Fate, Reservation, SettledUnit, SettlementRecord};
+use palisade_core::budget::{Corrections, Costs, Fate, Reservation, SettledUnit, SettlementRecord};
+use palisade_core::limit::CountsFrom;
 use palisade_core::plan::{Charge, OnExceed};
 use palisade_core::policy::PolicySet;
 use palisade_core::receipt::{Line, Place};
@@ -78,6 +79,9 @@ impl Engine {
         reservation: Reservation,
         used: Option<Costs>,
     ) -> Settlement {
+        if let Some(beside) = self.beside() {
+            beside.settle(reservation.id, used.as_ref()).await;
+        }
         let settling = PendingSettle { reservation, used };
         match self.settle_now(&settling).await {
             Ok(settlement) => {
@@ -222,6 +226,25 @@ impl Engine {
             self.return_placed(&taken, ends).await?;
         }
         Ok(())
+    }
+
+    /// What a correction charges, whether or not it fits: what was used of charges that go back whole,
+    /// from the instant at which it was reserved (B-EXPIRE), and use beyond the reservation (B-BOUND).
+    pub(super) fn surcharges<'p>(
+        &self,
+        policy: &'p PolicySet,
+        held: &Reservation,
+        corrections: &'p Corrections,
+    ) -> Vec<(Place, Charge<'p>)> {
+        let since = |line: &'p Line| {
+            let (place, charge) = self
+                .placed(policy, held, std::slice::from_ref(line))
+                .pop()?;
+            Some((place, charge.counted(CountsFrom::Instant(line.at))))
+        };
+        let used = corrections.used.iter().filter_map(since);
+        used.chain(self.placed(policy, held, &corrections.more))
+            .collect()
     }
 
     /// [`Engine::placed`] of lines that go back, with their instants.

@@ -20,7 +20,7 @@ use crate::engine::{
     AttackSeen, CandidateSeen, Change, DecisionEvent, KeyChange, ModeChange, Observer, Operator,
     OperatorChange, OverageSeen, ReachedThreshold, Score, Subject, TenantSeen,
 };
-use crate::observe::classes::flow_name;
+use crate::observe::classes::{flow_name, op_class};
 use crate::observe::who::{Who, log_digest};
 
 static NO_URLS: LazyLock<Urls> = LazyLock::new(Urls::default);
@@ -288,7 +288,7 @@ impl Audit {
             event.retry_after = shadow.retry_after;
         }
         event.lockout_rule = lockout_beside_guard(decision);
-        event.class = Some(flow_name(op.flow()).into());
+        event.class = Some(op_class(op).into());
         event.op = Some(op.name());
         event.issued = seen.guard.map(|notes| locked || !notes.issued.is_empty());
         event.request_id = facts.request_id.as_ref().map(|id| id.as_str().into());

@@ -36,7 +36,7 @@ pub use cells::CLASSES_MAX;
 
 use self::catalogue::{self as names, LATENCY_MS_BOUNDS, MetricDescription, REFILL_SECONDS_BOUNDS};
 use super::audit::AuditCounts;
-use super::classes::flow_name;
+use super::classes::{flow_name, op_class};
 use super::surges::outcome;
 use crate::engine::{
     ChallengeEvent, DecisionEvent, InstanceFailure, KeyedAnswer, ModeChange, Observer,
@@ -292,7 +292,7 @@ const fn said(answer: &KeyedAnswer) -> (&'static str, Mode) {
 fn labels_of<'a>(seen: &DecisionEvent<'a>) -> (&'static str, &'a str) {
     let decision = seen.decision;
     match seen.subject {
-        Subject::Guard(op, _) => ("guard", flow_name(op.flow())),
+        Subject::Guard(op, _) => ("guard", op_class(op)),
         Subject::Request(_) | Subject::Descriptors(..) => {
             let scope = match decision.limits.first() {
                 _ if seen.bypassed.is_some() => "allowlist",
