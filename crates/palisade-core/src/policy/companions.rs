@@ -81,6 +81,7 @@ fn companion(def: &LimitDef, scope: Scope, role: Role, spec: BucketSpec) -> Limi
         warn_at: Vec::new(),
         max_share: None,
         under_attack: None,
+        challenge: None,
         on_expiry: OnExpiry::Keep,
         challenge: None,
         ..def.clone()
@@ -95,6 +96,7 @@ fn companion(def: &LimitDef, scope: Scope, role: Role, spec: BucketSpec) -> Limi
         companions: Box::default(),
         beyond: None,
         tightened: None,
+        beyond: None,
         def: own,
     }
 }

@@ -349,6 +349,8 @@ impl LimitDef {
                 Accuracy::Exact | Accuracy::Leased => Accuracy::Exact,
             },
             warn_at: Vec::new(),
+            max_share: None,
+            under_attack: None,
             challenge: None,
             ..self.clone()
         }

@@ -37,8 +37,7 @@ pub use domains::{
 pub use host::{HOST_BYTES_MAX, Host, HostPattern};
 pub use limits::{
     Accuracy, ChallengeExtra, Class, ClassKind, Dimension, Family, Limit, LimitDef, OnExpiry,
-    OnStoreFailure,
-    QuotaUnit, Scope, SlotQueue, WhenProlonged,
+    OnStoreFailure, QuotaUnit, Scope, SlotQueue, WhenProlonged,
 };
 pub use registered::{KeyRegistration, Origin, RegisteredCredentials};
 pub use reservations::ReservationSettings;

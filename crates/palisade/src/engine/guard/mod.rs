@@ -4,8 +4,8 @@
 mod api;
 mod areas;
 mod command;
-mod countries;
 mod commit;
+mod countries;
 mod login;
 mod records;
 mod send;
