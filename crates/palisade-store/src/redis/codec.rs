@@ -3,7 +3,7 @@
 //! The script returns the state that it found. Readings are computed from it here, with the pure
 //! functions, so that a reading cannot differ from the definition.
 
-use palisade_core::limit::{Algorithm, BucketSpec, Hits, Reading, State, Window};
+use palisade_core::limit::{Algorithm, BucketSpec, COUNT_MAX, Hits, Reading, State, Window};
 use palisade_core::plan::{Charge, OnExceed};
 use palisade_core::time::Micros;
 
@@ -14,12 +14,14 @@ use crate::{BucketReadings, ChargeReadings, StoreError, Take};
 /// Most buckets of one decision: the script counts them in a byte.
 pub(super) const CHARGES_MAX: usize = 255;
 
-const ASKED_BYTES: usize = 8;
+const ASKED_BYTES: usize = 10;
 /// Added to the code of an operation whose instant the caller gives.
 const AT_AN_INSTANT: u8 = 128;
 /// Length of the clock, which comes before the first answer.
 const CLOCK_BYTES: usize = 8;
-const LIMIT_BYTES: usize = 17;
+const LIMIT_BYTES: usize = 21;
+/// Length of a figure or a cost.
+const FIGURE_BYTES: usize = 6;
 
 /// First byte of a bucket that is described in full, and the length of that description.
 const IN_FULL: u8 = 0;
@@ -90,7 +92,7 @@ pub(super) struct Bucket {
     pub(super) key: String,
     pub(super) limit: Limit,
     on_exceed: OnExceed,
-    cost: u32,
+    cost: u64,
     spec: BucketSpec,
     /// When the charge was made, if it is given back.
     taken_at: Micros,
@@ -134,10 +136,16 @@ fn limit(charge: &Charge<'_>) -> Limit {
     };
     let mut bytes = [0; LIMIT_BYTES];
     bytes[0] = algorithm + 4 * on_exceed;
-    bytes[1..5].copy_from_slice(&charge.spec.limit().to_le_bytes());
-    bytes[5..9].copy_from_slice(&charge.spec.capacity().to_le_bytes());
-    bytes[9..].copy_from_slice(&window.to_le_bytes());
+    bytes[1..7].copy_from_slice(&figure(charge.spec.limit()));
+    bytes[7..13].copy_from_slice(&figure(charge.spec.capacity()));
+    bytes[13..].copy_from_slice(&window.to_le_bytes());
     bytes
+}
+
+/// A figure or a cost as the script reads it.
+fn figure(value: u64) -> [u8; FIGURE_BYTES] {
+    let [a, b, c, d, e, f, ..] = value.min(COUNT_MAX).to_le_bytes();
+    [a, b, c, d, e, f]
 }
 
 /// A decision, ready to be sent.
@@ -196,7 +204,7 @@ impl Decision {
             let (key, limit) = place(bucket.key, bucket.limit);
             bytes.extend(key.to_le_bytes());
             bytes.extend(limit.to_le_bytes());
-            bytes.extend(bucket.cost.to_le_bytes());
+            bytes.extend(figure(bucket.cost));
         }
         bytes.extend(instants);
         Expected {
@@ -298,6 +306,8 @@ const fn bucket_bytes(tag: u8) -> Option<usize> {
         IN_FULL => Some(IN_FULL_BYTES),
         TOKENS => Some(11),
         WINDOW => Some(15),
+        // Six bytes of hits in each entry, the newest included.
+        HITS_MIN.. if tag % 16 == 6 => Some(21),
         HITS_MIN.. => Some(19),
         _ => None,
     }
@@ -357,12 +367,7 @@ fn small(bytes: &[u8], at: usize, count: usize) -> Option<u64> {
 
 /// Hits that read like the real ones: the same number, and the same newest instant.
 fn hits(total: u64, newest: Micros) -> Hits {
-    let mut left = total;
-    Hits::from_entries(std::iter::from_fn(|| {
-        let part = u32::try_from(left).unwrap_or(u32::MAX);
-        left -= u64::from(part);
-        (part > 0).then_some((newest, part))
-    }))
+    Hits::from_entries([(newest, total)])
 }
 
 fn number(bytes: &[u8], at: usize) -> Option<f64> {

@@ -1,6 +1,9 @@
 //! The limit that answers a descriptor, and the bucket that it charges.
 
+use std::num::NonZeroU64;
+
 use super::*;
+use crate::limit::FIGURE_MAX;
 use crate::policy::{EntryMatch, PolicyParts, RlsSettings, Settings};
 use crate::time::{DAY, MINUTE};
 
@@ -272,8 +275,8 @@ fn with_hits(hits: Hits) -> Descriptor<'static> {
 #[test]
 fn r_hits_charge_look_refund_and_too_many() {
     let policy = policy(&["own: k"]);
-    let three = NonZeroU32::new(3).unwrap();
-    let eleven = NonZeroU32::new(11).unwrap();
+    let three = NonZeroU64::new(3).unwrap();
+    let eleven = NonZeroU64::new(11).unwrap();
     let asked = [
         with_hits(Hits::Charge(three)),
         with_hits(Hits::Look),
@@ -293,11 +296,11 @@ fn r_hits_charge_look_refund_and_too_many() {
 fn r_hits_more_than_can_be_counted_are_denied_by_the_largest_limit_too() {
     let mut largest = limit("own: k");
     let window = Window::Span(MINUTE);
-    let spec = BucketSpec::new(Algorithm::FixedWindow, NonZeroU32::MAX, window, None);
+    let most = NonZeroU64::new(FIGURE_MAX).unwrap();
+    let spec = BucketSpec::new(Algorithm::FixedWindow, most, window, None);
     largest.spec = spec.unwrap();
     let policy = policy_of(vec![largest], RlsSettings::default());
-    let below = NonZeroU32::new(u32::MAX - 1).unwrap();
-    let asked = [Hits::Charge(NonZeroU32::MAX), Hits::Charge(below)].map(with_hits);
+    let asked = [Hits::Charge(NonZeroU64::MAX), Hits::Charge(most)].map(with_hits);
     let facts = DescriptorFacts::new("edge", asked.to_vec()).unwrap();
     let plan = resolve_descriptors(&policy, Instead::default(), &keyring(), &facts);
     assert_eq!((plan.denied.len(), plan.charges.len()), (1, 1));
@@ -357,7 +360,7 @@ fn t_org_a_tenants_figure_holds_where_the_policy_says_which_entry_names_it() {
     let facts = DescriptorFacts::new("edge", facts).unwrap();
     let orgs = orgs_of(&policy, &facts);
     assert_eq!(orgs, [Some("acme"), Some("other")]);
-    let hundred = NonZeroU32::new(100).unwrap();
+    let hundred = NonZeroU64::new(100).unwrap();
     let spec = BucketSpec::new(Algorithm::SlidingLog, hundred, Window::Span(MINUTE), None);
     let limit = policy.limit("per-org").unwrap();
     let own = TenantPolicy::new(1, [(limit, spec.unwrap())]);
@@ -367,6 +370,6 @@ fn t_org_a_tenants_figure_holds_where_the_policy_says_which_entry_names_it() {
         tenants: &tenants,
     };
     let plan = resolve_descriptors(&policy, instead, &keyring(), &facts);
-    let figures: Vec<u32> = plan.charges.iter().map(|c| c.spec.limit()).collect();
+    let figures: Vec<u64> = plan.charges.iter().map(|c| c.spec.limit()).collect();
     assert_eq!(figures, [100, 10]);
 }
