@@ -30,7 +30,7 @@ pub enum Hits {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OwnFigure {
     /// Hits per window; zero denies everything.
-    pub amount: u32,
+    pub amount: u64,
     /// The window.
     pub window: Window,
 }

@@ -3,7 +3,7 @@
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
-use std::num::NonZeroU32;
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
@@ -185,12 +185,12 @@ pub fn own_figures(policy: &PolicySet, facts: &DescriptorFacts<'_>) -> Vec<Optio
 }
 
 fn with_figure(limit: &Limit, figure: OwnFigure) -> Option<Limit> {
-    let amount = NonZeroU32::new(figure.amount);
+    let amount = NonZeroU64::new(figure.amount);
     let standing = match amount {
         Some(_) => Standing::Counted,
         None => Standing::Denies,
     };
-    let amount = amount.unwrap_or(NonZeroU32::MIN);
+    let amount = amount.unwrap_or(NonZeroU64::MIN);
     let spec = spec_like(&limit.def.spec, amount, figure.window)?;
     let mut own = limit.with_figure(spec);
     if let Some(rule) = &mut own.def.descriptor {
@@ -200,9 +200,9 @@ fn with_figure(limit: &Limit, figure: OwnFigure) -> Option<Limit> {
 }
 
 /// A spec for `amount` per `window` with the algorithm of `like`, where the window allows it.
-fn spec_like(like: &BucketSpec, amount: NonZeroU32, window: Window) -> Option<BucketSpec> {
+fn spec_like(like: &BucketSpec, amount: NonZeroU64, window: Window) -> Option<BucketSpec> {
     let default = match window {
-        Window::Span(_) => Algorithm::default_for(amount.get().into()),
+        Window::Span(_) => Algorithm::default_for(amount.get()),
         Window::Month | Window::Year => Algorithm::FixedWindow,
     };
     let algorithm = match (window, like.algorithm()) {

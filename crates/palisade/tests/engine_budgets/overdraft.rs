@@ -298,7 +298,7 @@ overdraft = "always"
 /// A call with these hits of each descriptor.
 async fn call(engine: &Engine, hits: &[(&str, u32)]) -> DescriptorAnswer {
     let descriptors = hits.iter().map(|(key, hits)| Descriptor {
-        hits: Some(NonZeroU32::new(*hits).map_or(Hits::Look, Hits::Charge)),
+        hits: Some(NonZeroU64::new(u64::from(*hits)).map_or(Hits::Look, Hits::Charge)),
         ..Descriptor::new([(*key, "x")])
     });
     let facts = DescriptorFacts::new("edge", descriptors.collect()).unwrap();

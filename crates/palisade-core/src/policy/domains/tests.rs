@@ -309,7 +309,7 @@ fn r_hits_more_than_can_be_counted_are_denied_by_the_largest_limit_too() {
 #[test]
 fn r_override_a_figure_replaces_the_policys_and_names_the_bucket() {
     let policy = policy(&["own: k"]);
-    let bucket = |amount: u32, window: Window| {
+    let bucket = |amount: u64, window: Window| {
         let mut one = descriptor("k=v");
         one.figure = Some(OwnFigure { amount, window });
         let facts = DescriptorFacts::new("edge", vec![one]).unwrap();

@@ -6,7 +6,7 @@ mod shares;
 mod url;
 
 pub use names::{AgentFragment, OneOrMany};
-pub(crate) use rate::MaybeZero;
 pub use rate::Rate;
+pub(crate) use rate::{Figure, MaybeZero};
 pub(crate) use shares::Shares;
 pub use url::{SourceUrl, Url, WebUrl};
