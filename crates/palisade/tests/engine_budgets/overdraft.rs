@@ -1,6 +1,6 @@
 //! B-OVERDRAFT: charged in full while anything is left, and reports of work that is done.
 
-use std::num::NonZeroU32;
+use std::num::NonZeroU64;
 
 use palisade::core::facts::{Descriptor, DescriptorFacts, Hits};
 use palisade::engine::{DescriptorAnswer, DescriptorVerdict};

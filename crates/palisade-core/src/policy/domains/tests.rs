@@ -1,7 +1,5 @@
 //! The limit that answers a descriptor, and the bucket that it charges.
 
-use std::num::NonZeroU64;
-
 use super::*;
 use crate::limit::FIGURE_MAX;
 use crate::policy::{EntryMatch, PolicyParts, RlsSettings, Settings};
@@ -26,7 +24,7 @@ fn limit(written: &str) -> LimitDef {
     let entries: Box<[EntryMatch]> = entries.split(", ").map(entry).collect();
     let open = entries.iter().filter(|entry| entry.value.is_open());
     let by = open.map(|entry| Dimension::Descriptor(entry.key.clone()));
-    let ten = NonZeroU32::new(10).unwrap();
+    let ten = NonZeroU64::new(10).unwrap();
     let window = Window::Span(MINUTE);
     let spec = BucketSpec::new(Algorithm::SlidingLog, ten, window, None).unwrap();
     let mut def = LimitDef::new(name, by.collect(), spec);
