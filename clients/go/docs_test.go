@@ -128,6 +128,15 @@ func TestPageJobs(t *testing.T) {
 	}
 }
 
+func TestPageReserveAndSettle(t *testing.T) {
+	home, policy := project(t)
+	command := built(t, home, "chat")
+	command.Env = append(os.Environ(), "PALISADE="+serve(t, policy))
+	if output, err := command.CombinedOutput(); err != nil || string(output) != "812\n429 rate_limit_exceeded\n" {
+		t.Fatalf("%v %s", err, output)
+	}
+}
+
 func TestPageTestOfAnApplication(t *testing.T) {
 	home, _ := project(t)
 	output := run(t, home, "go", "test", "-v", "./login")

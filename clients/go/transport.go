@@ -58,7 +58,8 @@ func (c *Client) askBy(
 		}
 		return nil, c.unreachable(reason(bounded, err))
 	}
-	if status == http.StatusOK {
+	// A settle that the store could not record yet is accepted.
+	if status == http.StatusOK || status == http.StatusAccepted {
 		if c.lost.Swap(false) {
 			c.log("palisade answers again")
 		}

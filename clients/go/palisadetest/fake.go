@@ -31,6 +31,10 @@ const (
 	OTPFailure   Op = "otp.failure"
 	OTPSuccess   Op = "otp.success"
 	APIHit       Op = "api.hit"
+	Reserve      Op = "reserve"
+	Extend       Op = "extend"
+	Settle       Op = "settle"
+	Release      Op = "release"
 )
 
 // Facts are named as on the wire.
@@ -60,10 +64,11 @@ type Fake struct {
 	// Client is what your application uses.
 	Client *palisade.Client
 
-	lock     sync.Mutex
-	asked    []Question
-	refusals []*scripted
-	away     bool
+	lock         sync.Mutex
+	asked        []Question
+	refusals     []*scripted
+	reservations reservations
+	away         bool
 }
 
 type scripted struct {
@@ -73,7 +78,7 @@ type scripted struct {
 
 // New makes a test double.
 func New() *Fake {
-	fake := &Fake{}
+	fake := &Fake{reservations: reservations{}}
 	client, err := palisade.New("http://palisade.test", palisade.Options{
 		Transport: transport{fake},
 		// Nothing here waits for anything, however busy the machine is.
@@ -110,6 +115,13 @@ func (f *Fake) setAway(away bool) {
 	f.lock.Lock()
 	defer f.lock.Unlock()
 	f.away = away
+}
+
+// Expire ends what is reserved so far: extensions say so.
+func (f *Fake) Expire() {
+	f.lock.Lock()
+	defer f.lock.Unlock()
+	f.reservations.expire()
 }
 
 // Asked is every question, in its order.
@@ -192,12 +204,16 @@ func (f *Fake) decided(path string, facts Facts) map[string]any {
 			refusal.write(answer)
 		}
 	}
-	return answer
+	return f.reservations.join(question, answer)
 }
 
 func op(path string, facts Facts) Op {
 	if step := strings.TrimPrefix(path, "/v1/guard/"); step != path {
 		return Op(strings.ReplaceAll(step, "/", "."))
+	}
+	switch step := Op(strings.TrimPrefix(path, "/v1/")); step {
+	case Reserve, Extend, Settle, Release:
+		return step
 	}
 	if named, ok := facts["op"].(string); ok {
 		return Op(named)

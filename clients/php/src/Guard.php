@@ -13,9 +13,6 @@ namespace Palisade\Client;
  */
 final class Guard
 {
-    /** @var array<int, \Closure>|null attempts that are verified now */
-    private static ?array $open = null;
-
     /** @internal */
     public function __construct(private readonly Palisade $palisade, private readonly OnUnavailable|Caps $choice)
     {
@@ -50,28 +47,7 @@ final class Guard
         $attempt = new Attempt($this->check($flow, $facts)->orThrow());
         $report = fn (Outcome $outcome): ?Answer => $this->report($flow, $outcome, $facts);
         $end = static fn () => $attempt->end($report);
-        $number = self::open($end);
-        try {
-            return $verify($attempt);
-        } finally {
-            unset(self::$open[$number]);
-            $end();
-        }
-    }
-
-    /** `exit` and the time limit of PHP pass by `finally`: what is open then is ended by the end. */
-    private static function open(\Closure $end): int
-    {
-        if (self::$open === null) {
-            self::$open = [];
-            register_shutdown_function(static function (): void {
-                foreach (self::$open ?? [] as $end) {
-                    $end();
-                }
-            });
-        }
-        self::$open[] = $end;
-        return array_key_last(self::$open);
+        return Unfinished::during(static fn (): mixed => $verify($attempt), $end);
     }
 
     /**

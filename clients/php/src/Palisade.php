@@ -122,6 +122,81 @@ class Palisade
         }
     }
 
+    /**
+     * Holds what work may cost at most while it is done, and settles what it used. `Blocked` is
+     * thrown if the reservation is refused.
+     *
+     * It is settled by what `Reservation::used()` said. What nobody spoke of was used as reserved,
+     * also after an exception, `exit` or a time limit of PHP: the work may have been done. Only
+     * `Reservation::release()` gives everything back. A settle that is lost is logged and never
+     * fails the work.
+     *
+     * @template T
+     * @param callable(Reservation): T $work
+     * @param array<string, int>|null $costs what it may cost at most, by unit; one request if `null`
+     * @param string|null $hold how long the reservation lasts: `90s`, 60 seconds if `null`
+     * @param bool $atMost takes what is left instead of a refusal
+     * @return T
+     */
+    public function reserve(
+        CheckFacts $facts,
+        OnUnavailable|Caps $onUnavailable,
+        callable $work,
+        ?array $costs = null,
+        ?string $hold = null,
+        bool $atMost = false,
+    ): mixed {
+        $since = Reservation::now();
+        $reserved = $this->reserveOnly($facts, $onUnavailable, $costs, $hold, $atMost);
+        $asked = $costs ?? ['requests' => $facts->question()->wire['cost'] ?? 1];
+        $reservation = new Reservation(new Reservations($this), $facts, $onUnavailable, $asked, $reserved, $since);
+        return Unfinished::during(static fn (): mixed => $work($reservation), $reservation->end(...));
+    }
+
+    /**
+     * Only the reservation, for work that begins in one process and ends in another: `extend`,
+     * `settle` and `release` take its `held->token`.
+     *
+     * @param array<string, int>|null $costs
+     */
+    public function reserveOnly(
+        CheckFacts $facts,
+        OnUnavailable|Caps $onUnavailable,
+        ?array $costs = null,
+        ?string $hold = null,
+        bool $atMost = false,
+    ): ReserveAnswer {
+        $terms = ['costs' => $costs, 'hold' => $hold, 'at_most' => $atMost ?: null];
+        return (new Reservations($this))->reserve($facts, $onUnavailable, $terms);
+    }
+
+    /**
+     * More cost, a later end, or both. `Unavailable` is thrown if nobody could be asked.
+     *
+     * @param array<string, int>|null $costs
+     */
+    public function extend(#[\SensitiveParameter] string $token, ?array $costs = null, ?string $hold = null): Extension
+    {
+        return (new Reservations($this))->extend($token, $costs, $hold);
+    }
+
+    /**
+     * Says what was used; a unit that is not named was used as reserved. `Unavailable` is thrown if
+     * nobody could be asked.
+     *
+     * @param array<string, int> $costs
+     */
+    public function settle(#[\SensitiveParameter] string $token, array $costs): Settlement
+    {
+        return (new Reservations($this))->settle($token, $costs);
+    }
+
+    /** Says that nothing was used. `Unavailable` is thrown if nobody could be asked. */
+    public function release(#[\SensitiveParameter] string $token): Settlement
+    {
+        return (new Reservations($this))->settle($token, null);
+    }
+
     /** Protection of logins and one-time codes. */
     public function guard(OnUnavailable|Caps $onUnavailable): Guard
     {
@@ -230,7 +305,8 @@ class Palisade
     /** @param array<mixed> $wire */
     private static function value(Reply $reply, #[\SensitiveParameter] array $wire): mixed
     {
-        if ($reply->status === 200) {
+        // A settle that the store could not record yet is accepted.
+        if ($reply->status === 200 || $reply->status === 202) {
             return $reply->value;
         }
         $problem = is_array($reply->value) ? $reply->value : [];

@@ -35,6 +35,17 @@ final class Question
         return new self(self::present([...$facts, 'request_id' => $requestId]), $requestId, $listed);
     }
 
+    /**
+     * The same question under a fresh id, with other facts.
+     *
+     * @param array<string, mixed> $wire
+     */
+    public function with(#[\SensitiveParameter] array $wire): self
+    {
+        $requestId = self::newId();
+        return new self([...$wire, 'request_id' => $requestId], $requestId, $this->subjects);
+    }
+
     /** A fresh id: it joins a check with its outcome, and makes a second try harmless. */
     public static function newId(): string
     {

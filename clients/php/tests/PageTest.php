@@ -73,6 +73,11 @@ final class PageTest extends TestCase
         self::assertStringStartsWith('5 queued, come back in ', $this->says('jobs.php'));
     }
 
+    public function testReserveAndSettle(): void
+    {
+        self::assertSame("812\n429 rate_limit_exceeded", $this->says('chat.php'));
+    }
+
     public function testDoubles(): void
     {
         $phpunit = escapeshellarg((string) realpath($_SERVER['argv'][0]));

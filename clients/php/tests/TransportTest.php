@@ -50,6 +50,12 @@ final class TransportTest extends TestCase
         }
     }
 
+    public function testASettleThatIsNotRecordedYetIsAnAnswer(): void
+    {
+        $palisade = new Palisade($this->stub('accepted'), deadline: 30);
+        self::assertFalse($palisade->settle('token', [])->recorded);
+    }
+
     public function testAnAnswerWhoseEndIsNotCertainIsNone(): void
     {
         foreach (['two_lengths', 'both_lengths', 'no_length', 'folded', 'endless_head'] as $how) {

@@ -6,7 +6,7 @@ declare(strict_types=1);
 
 require __DIR__ . '/bootstrap.php';
 
-use Palisade\Client\{Attempt, AttemptFacts, OnUnavailable, Palisade, RequestFacts};
+use Palisade\Client\{Attempt, AttemptFacts, OnUnavailable, Palisade, RequestFacts, Reservation};
 
 $palisade = new Palisade((string) getenv('PALISADE'), deadline: 30, log: static fn () => null);
 $user = $_GET['user'] ?? null;
@@ -20,6 +20,13 @@ if (isset($_GET['exits'])) {
     $palisade->guard(OnUnavailable::Closed)->login($facts, static function (Attempt $attempt): void {
         exit('exited');
     });
+}
+if (isset($_GET['spends'])) {
+    $facts = new RequestFacts(ip: '203.0.113.5', method: 'POST', path: '/v1/chat', org: 'acme');
+    $palisade->reserve($facts, OnUnavailable::Closed, static function (Reservation $reservation): void {
+        $reservation->used(['tokens' => 812]);
+        exit('spent');
+    }, costs: ['tokens' => 4000]);
 }
 $answer = $palisade->check(new RequestFacts(ip: '203.0.113.7', method: 'GET', path: '/', user: $user), OnUnavailable::Closed);
 echo "$answer->decidedBy $answer->rule";

@@ -35,6 +35,7 @@ function answered(string $how, string $json, int $number): string
         'no_length' => "HTTP/1.1 200 OK\r\n\r\n$json",
         'folded' => "HTTP/1.1 200 OK\r\nA: b\r\n c\r\n$plain",
         'endless_head' => "HTTP/1.1 200 OK\r\n" . str_repeat("A: b\r\n", 20_000),
+        'accepted' => "HTTP/1.1 202 Accepted\r\n$plain",
         default => "HTTP/1.1 200 OK\r\n$plain",
     };
 }
@@ -43,7 +44,7 @@ function serve($connection, string $how): void
 {
     for ($number = 0; ($asked = question($connection)) !== null; $number++) {
         $id = $asked['request_id'] ?? null;
-        $json = json_encode(['decision' => 'allow', 'status' => 200, 'request_id' => $id, 'rule' => (string) getmypid()]);
+        $json = json_encode(['decision' => 'allow', 'status' => 200, 'request_id' => $id, 'rule' => (string) getmypid(), 'recorded' => false]);
         if ($how === 'late' && ($asked['user'] ?? '') === 'late') {
             sleep(2);
         }

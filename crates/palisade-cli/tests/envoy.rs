@@ -330,7 +330,7 @@ fn metric(palisade: &Server, name: &str) -> u64 {
 #[test]
 fn b_overdraft_what_an_answer_took_is_charged_when_it_has_ended() {
     let application = Upstream::start();
-    let service = Service::new(&blocks("budgets.md", "toml")[1]);
+    let service = Service::new(&blocks("budgets.md", "toml")[3]);
     let palisade = service.start(&[]);
     let envoy = service.behind(&application, charging_afterwards);
     let of = |user: &str, path: &str| {

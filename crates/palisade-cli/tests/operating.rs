@@ -250,3 +250,35 @@ fn quotas_are_listed_from_a_key_on_and_a_new_tier_has_its_reason_in_the_audit() 
     let audit = std::fs::read_to_string(home.path().join("audit.jsonl")).unwrap();
     assert!(audit.contains(words), "{audit}");
 }
+
+#[test]
+fn ad_attack_an_operator_sets_the_state_and_sees_it() {
+    let config = "[admin]\ntoken = \"env:ADMIN_TOKEN\"\n\
+        [[limit]]\nname = \"sign-in\"\nby = [\"ip\"]\nclass = \"auth\"\nrate = \"4/min\"\nunder_attack = \"50%\"\n";
+    let server = Server::with(&Options {
+        config: Some(config),
+        env: &[("ADMIN_TOKEN", TOKEN)],
+        ..Options::default()
+    });
+    let said = |args: &[&str]| run(&server, TOKEN, args);
+    assert_eq!(
+        said(&["attack", "status"]),
+        (0, "no class is under attack\n".to_owned())
+    );
+    let on = ["attack", "on", "--class", "auth", "--reason", "case 4711"];
+    let words = "under attack: auth\nset by an operator: auth on: case 4711\n";
+    assert_eq!(said(&on), (0, words.to_owned()));
+    let facts = r#"{"ip":"203.0.113.7","method":"POST","path":"/auth/token"}"#;
+    let answer = server.post("/v1/check", facts).json();
+    assert_eq!(
+        (&answer["attack"], &answer["limit_in_force"]),
+        (&true.into(), &2.into())
+    );
+    let auto = ["attack", "auto", "--class", "auth"];
+    assert_eq!(said(&auto), (0, "no class is under attack\n".to_owned()));
+    let answer = server.post("/v1/check", facts).json();
+    assert_eq!(
+        (&answer["attack"], &answer["limit_in_force"]),
+        (&false.into(), &4.into())
+    );
+}

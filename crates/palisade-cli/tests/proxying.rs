@@ -22,6 +22,8 @@ mod h2_upstream;
 mod instances;
 #[path = "proxying/kept.rs"]
 mod kept;
+#[path = "proxying/load.rs"]
+mod load;
 #[path = "../../palisade-store/tests/common/redis_server.rs"]
 mod redis_server;
 #[path = "proxying/secure.rs"]

@@ -198,6 +198,66 @@ warn_at = [1.0, 0.8]
 }
 
 #[test]
+fn b_share_b_expire_b_bound_keys_that_cannot_be() {
+    insta::assert_snapshot!(check(
+        r#"
+[[limit]]
+name = "more-than-all"
+by = ["org"]
+rate = "10/min"
+max_share = 1.5
+
+[[limit]]
+name = "nothing"
+by = ["org"]
+rate = "10/min"
+max_share = 0
+
+[[limit]]
+name = "places"
+by = ["org"]
+concurrency = 8
+hold = "90s"
+max_share = 0.5
+on_expiry = "release"
+
+[[limit]]
+name = "global"
+by = []
+rate = "1000/s"
+throttle = true
+max_share = 0.5
+
+[[limit]]
+name = "leased"
+by = ["org"]
+rate = "1000/min"
+accuracy = "leased"
+max_share = 0.5
+
+[[limit]]
+name = "monthly"
+by = ["org"]
+rate = "1000/month"
+on_expiry = "release"
+
+[[limit]]
+name = "forgotten"
+by = ["org"]
+rate = "1000/h"
+on_expiry = "forget"
+
+[[limit]]
+name = "tokens"
+by = ["org"]
+rate = "1000/min"
+unit = "tokens"
+"#,
+        &[]
+    ));
+}
+
+#[test]
 fn b_fair_nobody_waits_longer_than_an_answer_may_take() {
     let said = check(
         r#"

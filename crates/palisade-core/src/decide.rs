@@ -9,7 +9,7 @@ use arrayvec::ArrayVec;
 use crate::decision::{Decision, ErrorCode, LimitReading, Outcome, QuotaReading, Reason};
 use crate::limit::Reading;
 use crate::plan::{Charge, OnExceed, QuotaPlan, Refusal};
-use crate::policy::Scope;
+use crate::policy::{Role, Scope};
 use crate::rule::Rule;
 use crate::time::{Micros, SECOND, retry_after_seconds};
 
@@ -99,10 +99,11 @@ fn tell(
         .map(|one| one.reason(judged.now))
         .collect();
     decision.quota = quota.and_then(|quota| quota_reading(quota, judged));
-    decision.limits = found
+    // What is held of a bucket is part of what the bucket itself shows.
+    let shown = found
         .iter()
-        .map(|one| one.show(class, judged.now))
-        .collect();
+        .filter(|one| one.charge.limit.role == Role::Usage);
+    decision.limits = shown.map(|one| one.show(class, judged.now)).collect();
     decision.class = Some(Arc::clone(class));
 }
 
@@ -126,6 +127,11 @@ pub fn refuse(refusal: Refusal, class: &Arc<str>, now: Micros) -> Decision {
 /// The rule of the layer that the limit belongs to.
 #[must_use]
 pub fn rule_of(charge: &Charge<'_>) -> Rule {
+    match charge.limit.role {
+        Role::Usage => {}
+        Role::Share => return Rule::B_SHARE,
+        Role::Unsettled => return Rule::B_EXPIRE,
+    }
     match charge.limit.scope {
         Scope::Global => Rule::L_GLOBAL,
         Scope::Shared => Rule::L_SHARED,
@@ -202,9 +208,12 @@ impl JudgedCharge<'_> {
     }
 
     fn wait_seconds(&self, now: Micros) -> Option<u64> {
-        self.reading
-            .retry_at
-            .map(|at| retry_after_seconds(at.since(now)))
+        let retry_at = match self.reading.retry_at? {
+            // More than a caller may ever hold: the last of what it holds is a time to ask for less.
+            Micros(u64::MAX) if self.charge.limit.role != Role::Usage => self.reading.reset_at,
+            at => at,
+        };
+        Some(retry_after_seconds(retry_at.since(now)))
     }
 
     fn refuse(&self, now: Micros) -> Decision {

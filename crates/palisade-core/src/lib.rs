@@ -14,12 +14,15 @@ mod scenarios;
 #[path = "../tests/support/mod.rs"]
 mod support;
 
+pub mod adaptive;
 pub mod bodies;
 pub mod budget;
+pub mod challenge;
 pub mod decide;
 pub mod decision;
 pub mod facts;
 pub mod failure;
+pub mod geo;
 pub mod guard;
 pub mod headers;
 pub mod hex;
@@ -32,6 +35,7 @@ pub mod policy;
 pub mod receipt;
 pub mod record;
 pub mod rule;
+pub mod send;
 pub mod spelling;
 pub mod time;
 

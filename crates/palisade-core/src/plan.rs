@@ -6,10 +6,10 @@ use arrayvec::ArrayVec;
 
 use crate::decision::ErrorCode;
 use crate::key::{Digest, SEGMENTS_MAX, Segment, SegmentKind};
-use crate::limit::{BucketSpec, Reading};
-use crate::policy::{Family, Limit, RouteMatch};
+use crate::limit::{BucketSpec, CountsFrom, Reading, State};
+use crate::policy::{Family, Limit, RouteMatch, TenantPolicy};
 use crate::rule::Rule;
-use crate::time::MINUTE;
+use crate::time::{MINUTE, Micros};
 
 /// Room for the name of a bucket of one or two identifiers.
 pub const KEY_BYTES: usize = 128;
@@ -65,6 +65,8 @@ pub struct Charge<'p> {
     pub cost: u64,
     /// Behaviour when the bucket is full.
     pub on_exceed: OnExceed,
+    /// Instant from which the bucket counts the charge, if it keeps hits.
+    pub from: CountsFrom,
 }
 
 impl<'p> Charge<'p> {
@@ -85,12 +87,60 @@ impl<'p> Charge<'p> {
         })
     }
 
+    /// The charge beyond this one for a caller that has passed a challenge (C-BUYS); `spec` is
+    /// [`Limit::spec_beyond`].
+    #[must_use]
+    pub fn beyond<'q>(&self, spec: &'q BucketSpec) -> Option<Charge<'q>>
+    where
+        'p: 'q,
+    {
+        let limit = self.limit.beyond.as_deref()?;
+        // Ids are sums of which the limit's digest is a part.
+        let shifted = |id: Digest| {
+            let rest = id.0.wrapping_sub(self.limit.digest.0);
+            Digest(rest.wrapping_add(limit.digest.0))
+        };
+        let previous = self.previous.as_deref().map(|name| BucketName {
+            id: shifted(name.id),
+            segments: name.segments.clone(),
+        });
+        Some(Charge {
+            limit,
+            spec,
+            id: shifted(self.id),
+            segments: self.segments.clone(),
+            previous: previous.map(Box::new),
+            cost: self.cost,
+            on_exceed: OnExceed::Deny,
+            from: self.from,
+        })
+    }
+
     /// Names what a node remembers about the bucket. The name changes with the bucket's numbers, so
     /// that a tenant whose limit was raised is not denied from memory.
     #[must_use]
     pub const fn memo(&self) -> Digest {
         let figures = ((self.spec.limit() as u128) << 64) | self.spec.capacity() as u128;
         Digest(self.id.0.wrapping_add(figures))
+    }
+
+    /// The charge, counted from this instant.
+    #[must_use]
+    pub const fn counted(mut self, from: CountsFrom) -> Self {
+        self.from = from;
+        self
+    }
+
+    /// Takes the cost from the bucket's state, whether it fits or not.
+    pub fn take(&self, state: &mut State, now: Micros) {
+        self.spec.take_from(state, now, (self.from, self.cost));
+    }
+
+    /// Instant by which a charge that was decided at `now` is given back: that from which its bucket
+    /// counts it.
+    #[must_use]
+    pub const fn counted_at(&self, now: Micros) -> Micros {
+        self.spec.counted_at(now, self.from)
     }
 
     /// Cost that must be left for the charge to be made: any at all, where a limit may be overdrawn.
@@ -275,4 +325,29 @@ pub struct Plan<'p> {
     pub not_asked: Vec<&'p Limit>,
     /// Which charge is the API key's quota.
     pub quota: Option<QuotaPlan>,
+    /// Whether an attack is on, if it would tighten a charge (AD-ATTACK).
+    pub attack: Option<bool>,
+}
+
+impl<'p> Plan<'p> {
+    /// Puts the tightened figures in force, while an attack is on, for charges that are not
+    /// `spared`. What was used of their buckets stays. A request that alone costs more than the
+    /// tightened figure is judged by the whole one: otherwise it could never pass.
+    pub fn tighten(
+        &mut self,
+        is_on: bool,
+        tenant: Option<&'p TenantPolicy>,
+        spared: impl Fn(&Charge<'_>) -> bool,
+    ) {
+        for charge in &mut self.charges {
+            let own = tenant.and_then(|tenant| tenant.tightened(charge.limit));
+            let Some(spec) = own.or(charge.limit.tightened.as_ref()) else {
+                continue;
+            };
+            self.attack = Some(is_on);
+            if is_on && charge.cost <= spec.capacity() && !spared(charge) {
+                charge.spec = spec;
+            }
+        }
+    }
 }

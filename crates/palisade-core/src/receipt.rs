@@ -11,7 +11,7 @@ use arrayvec::ArrayVec;
 use siphasher::sip128::{Hasher128, SipHasher24};
 
 use crate::key::{Digest, Domain, Keyring, SEGMENTS_MAX, Seal, Segment, SegmentKind};
-use crate::limit::{Algorithm, BucketSpec, COUNT_MAX, Window};
+use crate::limit::{Algorithm, BucketSpec, COUNT_MAX, CountsFrom, Window};
 use crate::plan::{Charge, OnExceed};
 use crate::policy::{Dimension, Family, Limit, LimitDef};
 use crate::time::Micros;
@@ -112,6 +112,7 @@ impl Line {
             previous: None,
             cost: self.cost,
             on_exceed: OnExceed::Count,
+            from: CountsFrom::Now,
         }
     }
 

@@ -7,7 +7,7 @@ use serde::{Serialize, Serializer};
 #[cfg_attr(
     feature = "openapi",
     derive(utoipa::ToSchema),
-    schema(value_type = String, pattern = "^[A-Z]-[A-Z-]+$", example = "G-THRESHOLD")
+    schema(value_type = String, pattern = "^[A-Z]+-[A-Z-]+$", example = "G-THRESHOLD")
 )]
 pub struct Rule(&'static str);
 
@@ -16,6 +16,12 @@ impl Rule {
     #[must_use]
     pub const fn id(self) -> &'static str {
         self.0
+    }
+
+    /// True if the rule sheds load, whoever the request comes from.
+    #[must_use]
+    pub fn sheds_load(self) -> bool {
+        self == Self::L_GLOBAL || self == Self::AD_LOAD
     }
 }
 
@@ -52,6 +58,12 @@ rules! {
     L_COST = "L-COST";
     /// As many requests of one key are in progress as its layer allows.
     L_CONCURRENT = "L-CONCURRENT";
+    /// The caller would hold more of a shared bucket than its share.
+    B_SHARE = "B-SHARE";
+    /// As many reservations of a bucket are unsettled as it can give back at their end.
+    B_EXPIRE = "B-EXPIRE";
+    /// As many requests are in progress as the measured latency allows.
+    AD_LOAD = "AD-LOAD";
     /// A bucket of the organisation or token layer denied.
     T_ORG = "T-ORG";
     /// The token lacks the scope that its class needs.
@@ -110,6 +122,20 @@ rules! {
     G_WATCH = "G-WATCH";
     /// Guard: heavy-API rate exceeded.
     G_API = "G-API";
+    /// Guard: a login from a country that the account has never succeeded from.
+    P_GUARD = "P-GUARD";
+    /// Send: the destination was sent to a moment ago.
+    S_PAUSE = "S-PAUSE";
+    /// Send: the destination was sent to too often.
+    S_DEST = "S-DEST";
+    /// Send: the account was sent to too often.
+    S_ACCOUNT = "S-ACCOUNT";
+    /// Send: an address sends too often, or to too many destinations.
+    S_IP = "S-IP";
+    /// Send: too few codes of a range are entered.
+    S_RANGE = "S-RANGE";
+    /// Send: the money for messages is used up.
+    S_SPEND = "S-SPEND";
     /// A limit of an Envoy domain denied.
     R_DOMAIN = "R-DOMAIN";
     /// A limit of an Envoy domain that admits nothing.

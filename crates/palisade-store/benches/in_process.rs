@@ -30,7 +30,7 @@ use governor::middleware::NoOpMiddleware;
 use governor::state::keyed::DashMapStateStore;
 use governor::{Quota, RateLimiter};
 use palisade_core::key::{Keyring, SegmentKind};
-use palisade_core::limit::{Algorithm, BucketSpec, Window};
+use palisade_core::limit::{Algorithm, BucketSpec, CountsFrom, Window};
 use palisade_core::plan::{Charge, OnExceed};
 use palisade_core::policy::{Dimension, LimitDef, PolicyParts, PolicySet, Settings};
 use palisade_core::time::{Clock, MINUTE, Micros};
@@ -167,6 +167,7 @@ impl Side for Palisade {
             segments: [segment].into_iter().collect(),
             cost: 1,
             on_exceed: OnExceed::Deny,
+            from: CountsFrom::Now,
             previous: None,
         };
         self.store.charge_now(&[charge], Take::Consume).admitted

@@ -5,8 +5,9 @@ use palisade_core::record::{RecordKey, RecordKind, RecordWrite};
 use palisade_core::time::Micros;
 
 use crate::{
-    Answer, Buckets, ChargeReadings, Commit, Entries, Entry, LoadedRecords, RecordPage, Records,
-    Registries, Registry, ResetDone, Store, StoreStats, Take, TakenCharge, Vitals,
+    Answer, Buckets, ChargeReadings, Commit, Correction, CorrectionOutcome, Entries, Entry,
+    LoadedRecords, RecordPage, Records, Registries, Registry, ResetDone, Store, StoreStats, Take,
+    TakenCharge, Vitals,
 };
 
 /// A store that passes every call on to another one, and may fail or delay it. Every interceptor
@@ -57,6 +58,8 @@ pub enum Call<'a> {
     GiveBack(&'a [TakenCharge<'a>]),
     /// [`Buckets::refund`].
     Refund(&'a [Charge<'a>]),
+    /// [`Buckets::correct`].
+    Correct(&'a Correction<'a>),
     /// [`Buckets::reset`].
     Reset(&'a [Charge<'a>]),
     /// [`Records::load`].
@@ -110,6 +113,11 @@ impl<I: Interceptor> Buckets for I {
     fn refund<'a>(&'a self, charges: &'a [Charge<'a>]) -> Answer<'a, ChargeReadings> {
         let before = self.before(Call::Refund(charges));
         after(before, move || self.inner().refund(charges))
+    }
+
+    fn correct<'a>(&'a self, correction: &'a Correction<'a>) -> Answer<'a, CorrectionOutcome> {
+        let before = self.before(Call::Correct(correction));
+        after(before, move || self.inner().correct(correction))
     }
 
     fn reset<'a>(&'a self, charges: &'a [Charge<'a>]) -> Answer<'a, ResetDone> {

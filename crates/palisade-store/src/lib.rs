@@ -9,6 +9,7 @@
 mod answer;
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
+mod correction;
 pub mod deadline;
 mod each;
 mod intercept;
@@ -23,7 +24,7 @@ mod step_back;
 use std::time::Duration;
 
 use palisade_core::failure::FailureKind;
-use palisade_core::limit::Reading;
+use palisade_core::limit::{CountsFrom, Reading};
 use palisade_core::plan::{Charge, OnExceed};
 pub use palisade_core::record::Record;
 use palisade_core::record::{RecordKey, RecordKind, RecordWrite};
@@ -31,6 +32,7 @@ use palisade_core::time::Micros;
 use smallvec::SmallVec;
 
 pub use answer::Answer;
+pub use correction::{Correction, CorrectionOutcome, Mark};
 pub use each::in_rounds;
 pub use intercept::{Call, Interceptor};
 
@@ -115,9 +117,10 @@ impl ChargeReadings {
             .map(|(position, (charge, reading))| TakenCharge {
                 charge: Charge {
                     cost: charge.returnable(reading),
+                    from: CountsFrom::Now,
                     ..charge.clone()
                 },
-                at: self.judged_at(position),
+                at: charge.counted_at(self.judged_at(position)),
             })
             .filter(|taken| taken.charge.cost > 0)
             .collect()
@@ -170,17 +173,20 @@ pub enum Registry {
     ApiKeys,
     /// OAuth clients that operators registered, by the hash of their id.
     Clients,
+    /// Attacks that nodes have declared, and classes for which operators have set the state.
+    Attacks,
 }
 
 impl Registry {
     /// All registries.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Allowlist,
         Self::Tiers,
         Self::Resets,
         Self::Overages,
         Self::ApiKeys,
         Self::Clients,
+        Self::Attacks,
     ];
 
     /// Short, stable name of the registry.
@@ -193,6 +199,7 @@ impl Registry {
             Self::Overages => "overages",
             Self::ApiKeys => "api_keys",
             Self::Clients => "clients",
+            Self::Attacks => "attacks",
         }
     }
 }
@@ -307,6 +314,12 @@ pub trait Buckets: Send + Sync + 'static {
     /// charge has left the bucket by now, uses of others are given back: [`Buckets::give_back`]
     /// never does that.
     fn refund<'a>(&'a self, charges: &'a [Charge<'a>]) -> Answer<'a, ChargeReadings>;
+
+    /// Corrects buckets once: writes the correction's mark and changes the buckets in one step, or
+    /// does neither. A correction of unknown outcome may be repeated as it is: what was changed
+    /// before is not changed again, and a cluster, which has a step for each slot, completes the
+    /// slots that are missing.
+    fn correct<'a>(&'a self, correction: &'a Correction<'a>) -> Answer<'a, CorrectionOutcome>;
 
     /// Clears buckets, in one transaction if the engine has any.
     fn reset<'a>(&'a self, charges: &'a [Charge<'a>]) -> Answer<'a, ResetDone>;

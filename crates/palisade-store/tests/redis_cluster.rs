@@ -28,7 +28,9 @@ use palisade_store::conformance::{
     Commits, Conversions, Differential, TestClock, TestLimits, differential, run_as, spec,
 };
 use palisade_store::redis::{RedisConfig, RedisStore};
-use palisade_store::{Buckets, Commit, Records, Take, Vitals};
+use palisade_store::{
+    Buckets, Commit, Correction, CorrectionOutcome, Mark, Records, Take, TakenCharge, Vitals,
+};
 use redis_server::RedisCluster;
 use redis_stores::{PATIENT, patient, race_for, store_at, used};
 use std::sync::Arc;
@@ -487,4 +489,72 @@ async fn l_give_back_an_undo_that_comes_late_gives_back_nothing_that_has_drained
     assert!(taken.unwrap().admitted, "the bucket had refilled");
     let left = store.give_back(&undo).await.unwrap().readings[0];
     assert!(left.used >= 9, "{left:?}: given back what had drained");
+}
+
+/// Crashes between the mark and the slots, and between two slots: a repetition completes what is
+/// missing, and does nothing twice.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn b_id_each_slot_has_its_own_mark_and_a_repetition_completes_the_others() {
+    let cluster = RedisCluster::start();
+    let store = patient(&cluster.url());
+    let limits = one(100);
+    let all: Vec<Charge<'_>> = (0..4)
+        .map(|n| Charge {
+            cost: 10,
+            ..spread(&limits, "log", &format!("slot {n}"))
+        })
+        .collect();
+    let taken = store.charge(&all, Take::Consume).await.unwrap();
+    let back = taken.taken(&all).into_iter().map(|one| TakenCharge {
+        charge: Charge {
+            cost: 4,
+            ..one.charge
+        },
+        ..one
+    });
+    let back: Vec<_> = back.collect();
+    let whole = Correction {
+        mark: Mark {
+            key: RecordKey {
+                kind: RecordKind::Reservation,
+                digest: Digest(77),
+            },
+            expect: 0,
+            bytes: b"settled".to_vec(),
+            expires_at: taken.now.plus(HOUR),
+        },
+        more: vec![Charge {
+            on_exceed: OnExceed::Count,
+            ..all[3].clone()
+        }],
+        back: back[..3].to_vec(),
+    };
+    let counted = || async {
+        let found = store.charge(&all, Take::Peek).await.unwrap();
+        found
+            .readings
+            .iter()
+            .map(|one| one.used)
+            .collect::<Vec<_>>()
+    };
+    // The node has died after it wrote the mark.
+    let written = store.commit(&[whole.mark.write()]).await.unwrap();
+    assert_eq!(written, Commit::Done);
+    // Another one has died after two of the four slots.
+    let part = Correction {
+        more: Vec::new(),
+        back: back[..2].to_vec(),
+        ..whole.clone()
+    };
+    let outcome = store.correct(&part).await.unwrap();
+    assert!(matches!(outcome, CorrectionOutcome::Repeated(_)));
+    assert_eq!(counted().await, [6, 6, 10, 10]);
+    for _ in 0..3 {
+        let outcome = store.correct(&whole).await.unwrap();
+        let CorrectionOutcome::Repeated(readings) = outcome else {
+            panic!("{outcome:?}");
+        };
+        assert!(readings.admitted);
+        assert_eq!(counted().await, [6, 6, 6, 20]);
+    }
 }

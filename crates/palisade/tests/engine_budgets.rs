@@ -19,6 +19,8 @@ mod concurrency;
 mod failures;
 #[path = "engine_budgets/guards.rs"]
 mod guards;
+#[path = "engine_budgets/held.rs"]
+mod held;
 #[path = "engine_budgets/overdraft.rs"]
 mod overdraft;
 #[path = "engine_budgets/queue.rs"]
@@ -27,6 +29,8 @@ mod queue;
 mod settling;
 #[path = "engine_budgets/thresholds.rs"]
 mod thresholds;
+#[path = "engine_budgets/two_nodes.rs"]
+mod two_nodes;
 #[path = "engine_budgets/units.rs"]
 mod units;
 

@@ -8,6 +8,9 @@
 
 mod engine_support;
 
+#[path = "engine_candidate/reservations.rs"]
+mod reservations;
+
 use std::path::Path;
 
 use engine_support::{Bench, START, command, render, request};

@@ -108,7 +108,7 @@ prop_compose! {
             enabled: true,
             settings: Settings::default(),
             routes: vec![route],
-            classes: vec![Class { name: "any".into(), kind, prolonged: WhenProlonged::Local }],
+            classes: vec![Class { name: "any".into(), kind, prolonged: WhenProlonged::Local, priority: Default::default() }],
             limits: named.collect(),
             clients: HashMap::new(),
             api_keys: HashMap::new(),

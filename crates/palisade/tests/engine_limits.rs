@@ -10,6 +10,8 @@
 
 #[path = "engine_limits/allowlist.rs"]
 mod allowlist;
+#[path = "engine_limits/attacks.rs"]
+mod attacks;
 #[path = "engine_limits/credentials.rs"]
 mod credentials;
 mod engine_support;

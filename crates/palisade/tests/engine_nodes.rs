@@ -30,7 +30,7 @@ use std::time::Duration;
 
 use engine_support::replay::{attack, replay};
 use engine_support::{START, command, request};
-use nodes_support::{APART, Nodes, StoreTime, load, postgres, redis};
+use nodes_support::{APART, Nodes, StoreTime, embedded, holds, load, postgres, redis};
 use palisade::core::PolicySet;
 use palisade::core::facts::GuardOp;
 use palisade::core::policy::{TenantPolicy, hash_api_key};
@@ -568,4 +568,43 @@ async fn l_atomic_load_never_one_too_many_on_postgres() {
     let config = server.database().await;
     let nodes = postgres(&config, &load::policy(), &StoreTime::Server, &APART).await;
     load::run("postgres", &nodes, 8, load::seconds()).await;
+}
+
+// ---------------------------------------------------------------- callers that hold slots
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn b_exact_64_callers_on_redis_never_hold_one_slot_too_many_and_leave_none() {
+    let _alone = load::ALONE.lock().await;
+    let server = RedisServer::start();
+    let nodes = redis(&server.url(), &holds::policy(), &StoreTime::Server, &[0; 3]);
+    holds::run("Redis", &nodes, holds::seconds()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn b_exact_64_callers_on_a_cluster_never_hold_one_slot_too_many_and_leave_none() {
+    let _alone = load::ALONE.lock().await;
+    let cluster = RedisCluster::start();
+    let nodes = redis(
+        &cluster.url(),
+        &holds::policy(),
+        &StoreTime::Server,
+        &[0; 3],
+    );
+    holds::run("Redis Cluster", &nodes, holds::seconds().min(1)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn b_exact_64_callers_on_postgres_never_hold_one_slot_too_many_and_leave_none() {
+    let _alone = load::ALONE.lock().await;
+    let server = PostgresServer::start(&[]).await;
+    let config = server.database().await;
+    let nodes = postgres(&config, &holds::policy(), &StoreTime::Server, &[0; 3]).await;
+    holds::run("Postgres", &nodes, holds::seconds().min(1)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn b_exact_64_callers_on_the_embedded_store_never_hold_one_slot_too_many_and_leave_none() {
+    let _alone = load::ALONE.lock().await;
+    let nodes = embedded(&holds::policy());
+    holds::run("embedded", &nodes, holds::seconds().min(1)).await;
 }

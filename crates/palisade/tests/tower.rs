@@ -28,6 +28,8 @@ mod hyper;
 mod ids;
 #[path = "tower/layers.rs"]
 mod layers;
+#[path = "tower/load.rs"]
+mod load;
 #[path = "tower/login.rs"]
 mod login;
 mod nodes_support;

@@ -16,7 +16,7 @@ final class FakePalisade extends Palisade
 {
     private const OPS = [
         'request', 'job.enqueue', 'api.hit', 'login.check', 'login.failure', 'login.success',
-        'otp.check', 'otp.failure', 'otp.success',
+        'otp.check', 'otp.failure', 'otp.success', 'reserve', 'extend',
     ];
 
     private Script $script;
@@ -38,7 +38,7 @@ final class FakePalisade extends Palisade
      * From now on refuses questions of this kind whose facts have these values, with 429. The
      * first `after` of them pass.
      *
-     * @param string $op `request`, `job.enqueue`, `api.hit`, `login.check`, …
+     * @param string $op `request`, `job.enqueue`, `api.hit`, `login.check`, `reserve`, …
      * @param array<string, mixed> $facts named as on the wire
      */
     public function refuse(
@@ -64,6 +64,12 @@ final class FakePalisade extends Palisade
     public function comeBack(): void
     {
         $this->script->isAway = false;
+    }
+
+    /** Ends what is reserved so far: extensions say so. */
+    public function expire(): void
+    {
+        $this->script->reservations->expire();
     }
 
     /**

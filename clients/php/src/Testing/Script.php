@@ -22,6 +22,12 @@ final class Script implements Transport
     public array $asked = [];
     /** @var list<array{op: string, facts: array<string, mixed>, wait: int, after: int, decision: string}> */
     private array $refusals = [];
+    public readonly Ledger $reservations;
+
+    public function __construct()
+    {
+        $this->reservations = new Ledger();
+    }
 
     /** @param array<string, mixed> $facts */
     public function refuse(string $op, array $facts, int $wait, int $after, string $decision): void
@@ -54,7 +60,8 @@ final class Script implements Transport
     private function decided(string $path, array $facts): array
     {
         $step = str_starts_with($path, '/v1/guard/') ? strtr(substr($path, 10), '/', '.') : null;
-        $op = $step ?? $facts['op'] ?? 'request';
+        $reservation = in_array($path, ['/v1/reserve', '/v1/extend', '/v1/settle', '/v1/release'], true);
+        $op = $step ?? ($reservation ? substr($path, 4) : $facts['op'] ?? 'request');
         $this->asked[] = ['op' => $op, 'facts' => $facts];
         $answer = ['decision' => 'allow', 'status' => 200, 'request_id' => $facts['request_id']];
         if ($op === 'job.enqueue' || ($facts['receipt'] ?? false) === true) {
@@ -68,7 +75,8 @@ final class Script implements Transport
                 $refusing ??= $refusal;
             }
         }
-        return [...$answer, ...($refusing === null ? [] : self::refused($refusing, $facts['request_id']))];
+        $decided = [...$answer, ...($refusing === null ? [] : self::refused($refusing, $facts['request_id']))];
+        return $this->reservations->join($op, $facts, $decided);
     }
 
     /**

@@ -59,17 +59,23 @@ pub(super) async fn run(bench: &Bench) -> Result<Report, Failure> {
 
 /// Returns the header with the caller token; empty if there is no token.
 fn caller(bench: &Bench) -> Result<String, Failure> {
+    let token = caller_token(bench)?;
+    Ok(token.map_or_else(String::new, |token| {
+        format!("x-palisade-caller: {token}\r\n")
+    }))
+}
+
+/// The caller token, if there is one.
+pub(super) fn caller_token(bench: &Bench) -> Result<Option<String>, Failure> {
     let token = offline::token(bench.token_file.as_deref(), TOKEN_VARIABLE)?;
-    let Some(token) = token else {
-        return Ok(String::new());
-    };
-    if token.bytes().any(|byte| byte.is_ascii_control()) {
-        return Err(Failure::usage(
+    let is_odd = |token: &str| token.bytes().any(|byte| byte.is_ascii_control());
+    match token {
+        Some(token) if is_odd(&token) => Err(Failure::usage(
             "the caller token cannot be sent",
             "it must be one line of plain text",
-        ));
+        )),
+        token => Ok(token.map(|token| token.to_string())),
     }
-    Ok(format!("x-palisade-caller: {token}\r\n"))
 }
 
 async fn work(

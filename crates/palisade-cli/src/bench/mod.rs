@@ -1,6 +1,7 @@
 //! `palisade bench`: a reproducible load on a store in this process or on a running service.
 
 mod http;
+mod over;
 
 use std::path::PathBuf;
 
@@ -9,6 +10,7 @@ use clap::Args;
 use palisade_server::failure::{CommandStatus, Failure};
 use palisade_server::load::{self, Load};
 use palisade_server::output;
+use serde_json::Value;
 
 /// Measures decisions per second and latency, and checks that no request too many was admitted.
 ///
@@ -16,6 +18,13 @@ use palisade_server::output;
 /// asked over HTTP, and the number of admitted requests is compared with `--limit`, if given.
 /// Numbers are only comparable within one run on one machine. The exit code is 1 if a request too
 /// many was admitted or a request failed.
+///
+/// With `--over-admission`, any limiter is asked by all callers as one client, some of which hang
+/// up in the middle of a request, and the requests are counted that it admitted beyond `--limit`
+/// in one `--window`. The target is http://HOST:PORT/PATH, where success means admitted and 429 or
+/// 503 refused, HOST:PORT or a URL of Palisade's `/v1/check`, or
+/// grpc://HOST:PORT/DOMAIN/KEY=VALUE for Envoy's rate-limit service. The exit code is 1 also if the
+/// limit was never reached.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Bench {
     /// Store to measure: memory:, embedded:DIR, redis://…, postgres://…
@@ -33,6 +42,15 @@ pub(crate) struct Bench {
     /// File with the service's caller token [default: the variable `PALISADE_CALLER_TOKEN`]
     #[arg(long, value_name = "FILE", requires = "target")]
     token_file: Option<PathBuf>,
+    /// Count what a limiter admits beyond its limit in one window
+    #[arg(long, requires_all = ["target", "limit", "window"])]
+    over_admission: bool,
+    /// Length of the limit's window in seconds
+    #[arg(long, value_name = "SECONDS", requires = "over_admission")]
+    window: Option<u64>,
+    /// Windows begin at multiples of their length, instead of at any instant
+    #[arg(long, requires = "over_admission")]
+    fixed_window: bool,
     /// Number of distinct callers
     #[arg(long, default_value_t = 100_000)]
     keys: u32,
@@ -64,11 +82,12 @@ impl Bench {
             && (1..=10_000).contains(&self.concurrency)
             && (1..=20_000_000).contains(&self.keys)
             && self.target.len() <= 64
+            && self.window.is_none_or(|window| (1..=600).contains(&window))
             && self.limit != Some(0);
         if !bounded {
             return Err(Failure::usage(
                 "a figure of the load is out of range",
-                "seconds 1 to 600, threads and targets 1 to 64, concurrency 1 to 10000, keys 1 to 20000000, limit at least 1",
+                "seconds 1 to 600, threads and targets 1 to 64, concurrency 1 to 10000, keys 1 to 20000000, window 1 to 600, limit at least 1",
             ));
         }
         let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -76,19 +95,32 @@ impl Bench {
             .enable_all()
             .build()
             .map_err(|error| Failure::unavailable(error.to_string(), "try again"))?;
+        if let (true, Some(count), Some(window)) = (self.over_admission, self.limit, self.window) {
+            let limit = over::Limit {
+                count,
+                window_us: window * 1_000_000,
+                is_fixed: self.fixed_window,
+            };
+            let report = runtime.block_on(over::run(&self, limit))?;
+            return Ok(self.print(&report.as_json(), &report.as_text(), report.is_sound()));
+        }
         let report = match self.target.is_empty() {
             false => runtime.block_on(http::run(&self))?,
             true => runtime.block_on(load::run(&self.of_an_engine()))?,
         };
+        Ok(self.print(&report.as_json(), &report.as_text(), report.is_sound()))
+    }
+
+    fn print(&self, json: &Value, text: &str, is_sound: bool) -> CommandStatus {
         if self.json {
-            output::json(&report.as_json());
+            output::json(json);
         } else {
-            output::print(&report.as_text());
+            output::print(text);
         }
-        Ok(match report.is_sound() {
+        match is_sound {
             true => CommandStatus::Done,
             false => CommandStatus::Negative,
-        })
+        }
     }
 
     fn of_an_engine(&self) -> Load {

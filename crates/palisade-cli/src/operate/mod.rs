@@ -1,6 +1,7 @@
 //! Commands that call the admin API of a running server.
 
 mod allowlist;
+mod attack;
 mod blocks;
 mod client;
 mod clients;
@@ -12,6 +13,7 @@ mod status;
 mod unanswered;
 
 pub(super) use allowlist::Allowlist;
+pub(super) use attack::Attack;
 pub(super) use blocks::Blocks;
 pub(super) use client::Server;
 pub(super) use clients::Client;

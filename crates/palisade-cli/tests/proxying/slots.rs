@@ -31,14 +31,14 @@ rate = "100_000/min"
 "#;
 
 /// An application whose answers go on as the test says.
-struct DirectedUpstream {
-    url: String,
+pub(super) struct DirectedUpstream {
+    pub(super) url: String,
     /// Requests as they arrive, each with its connection.
     asked: Receiver<TcpStream>,
 }
 
 impl DirectedUpstream {
-    fn start() -> Self {
+    pub(super) fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let (asks, asked) = channel();
@@ -61,23 +61,24 @@ impl DirectedUpstream {
     }
 
     /// The connection of the next request.
-    fn next(&self) -> TcpStream {
+    pub(super) fn next(&self) -> TcpStream {
         self.asked.recv_timeout(common::PATIENCE).unwrap()
     }
 }
 
 /// Sends a request and does not wait for its answer.
-fn asks(server: &Server) -> Client {
+pub(super) fn asks(server: &Server) -> Client {
     let mut client = connect(server);
     let head = b"GET /work HTTP/1.1\r\nHost: t\r\nUser-Agent: t\r\n\r\n";
     client.write(head).unwrap();
     client
 }
 
-const HEAD: &[u8] = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\none \r\n";
+pub(super) const HEAD: &[u8] =
+    b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\none \r\n";
 
 /// The status of one more request; one that the application gets is answered.
-fn status(server: &Server, app: &DirectedUpstream) -> u16 {
+pub(super) fn status(server: &Server, app: &DirectedUpstream) -> u16 {
     let mut client = asks(server);
     std::thread::scope(|scope| {
         let reply = scope.spawn(move || client.read_reply().unwrap());

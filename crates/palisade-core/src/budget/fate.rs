@@ -4,18 +4,18 @@ use super::reservation::text;
 use super::{COSTS_MAX, Reservation, is_unit_name};
 use crate::receipt::{Reader, number};
 
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 const HELD: u8 = 1;
 const SETTLED: u8 = 2;
 
 /// Record of how a reservation was settled.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SettlementRecord {
-    /// Number of the request that settled the reservation, by which a retry of that request
-    /// recognises its own settlement.
-    pub by: u64,
     /// Reserved and used amounts by unit; empty if the reservation was unknown.
     pub units: Vec<SettledUnit>,
+    /// The reservation as it was settled, if that is not what its first token says: a later settle
+    /// may have to complete the correction.
+    pub extended: Option<Box<Reservation>>,
 }
 
 /// One unit of a reservation that was settled.
@@ -59,11 +59,14 @@ impl Fate {
             }
             Self::Settled(settled) => {
                 out.push(SETTLED);
-                number(&mut out, settled.by);
+                number(&mut out, settled.units.len() as u64);
                 for settled in &settled.units {
                     text(&mut out, &settled.unit);
                     number(&mut out, settled.reserved);
                     number(&mut out, settled.used);
+                }
+                if let Some(extended) = &settled.extended {
+                    extended.write(&mut out)?;
                 }
             }
         }
@@ -80,9 +83,9 @@ impl Fate {
         match reader.byte()? {
             HELD => Some(Self::Held(Box::new(Reservation::read(&mut reader)?))),
             SETTLED => {
-                let by = reader.number()?;
                 let mut units = Vec::new();
-                while !reader.0.is_empty() && units.len() < COSTS_MAX {
+                // Never more units than are allowed, whatever the bytes say.
+                for _ in 0..reader.number()?.min(COSTS_MAX as u64) {
                     let unit = reader.text().filter(|unit| is_unit_name(unit))?;
                     units.push(SettledUnit {
                         unit: unit.into(),
@@ -90,10 +93,11 @@ impl Fate {
                         used: reader.number()?,
                     });
                 }
-                reader
-                    .0
-                    .is_empty()
-                    .then_some(Self::Settled(SettlementRecord { by, units }))
+                let extended = match reader.0.is_empty() {
+                    true => None,
+                    false => Some(Box::new(Reservation::read(&mut reader)?)),
+                };
+                Some(Self::Settled(SettlementRecord { units, extended }))
             }
             _ => None,
         }

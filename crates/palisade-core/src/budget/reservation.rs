@@ -16,9 +16,12 @@ use crate::time::Micros;
 /// First byte of a sealed reservation. Receipts begin with another one, so neither opens as the
 /// other.
 const VERSION: u8 = 2;
-/// In the encoding, takes the place of a unit's position in a [`Part`] that holds a slot: no unit
-/// has this position.
+/// In the encoding, these take the place of a unit's position in a [`Part`] of another kind: no unit
+/// has such a position.
 const SLOT: u64 = COSTS_MAX as u64;
+const HELD: u64 = SLOT + 1;
+const SHARE: u64 = SLOT + 2;
+const UNSETTLED: u64 = SLOT + 3;
 
 /// The quantity that a part of a reservation counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +31,38 @@ pub enum Counts {
     Unit(usize, NonZeroU32),
     /// A slot of a limit on requests in progress.
     Slot,
+    /// The unit at this position, in a bucket that gives back at the end of the reservation what
+    /// nobody has settled (B-EXPIRE). What was used counts from the instant `taken`.
+    Held {
+        /// Position of the unit.
+        unit: usize,
+        /// Weight of one of it in the bucket.
+        weight: NonZeroU32,
+        /// Instant at which it was reserved; the line's is the one that its bucket counts it from.
+        taken: Micros,
+    },
+    /// The unit at this position, in the bucket of what its caller holds (B-SHARE).
+    Share(usize, NonZeroU32),
+    /// One of the unsettled reservations of a bucket that gives them back at their end.
+    Unsettled,
+}
+
+impl Counts {
+    /// Position and weight of the unit, if one is counted.
+    #[must_use]
+    pub const fn unit(self) -> Option<(usize, NonZeroU32)> {
+        match self {
+            Self::Unit(unit, weight) | Self::Held { unit, weight, .. } => Some((unit, weight)),
+            Self::Share(unit, weight) => Some((unit, weight)),
+            Self::Slot | Self::Unsettled => None,
+        }
+    }
+
+    /// Whether the charge leaves its bucket at the end of the reservation.
+    #[must_use]
+    pub const fn ends_with_reservation(self) -> bool {
+        matches!(self, Self::Held { .. } | Self::Share(..) | Self::Unsettled)
+    }
 }
 
 /// One charge of a reservation.
@@ -76,6 +111,9 @@ pub struct Reservation {
 pub struct Corrections {
     /// Charges that go back, as far as their buckets still count them.
     pub back: Vec<Line>,
+    /// What was used of charges that go back whole, to be charged whether or not it fits, from the
+    /// instant at which it was reserved: the line's.
+    pub used: Vec<Line>,
     /// Surplus, to be charged whether or not it fits.
     pub more: Vec<Line>,
 }
@@ -108,8 +146,12 @@ impl Reservation {
         let mut corrections = Corrections::default();
         for (position, part) in self.parts.iter().enumerate() {
             match part.counts {
-                Counts::Slot => corrections.back.push(part.line.clone()),
-                Counts::Unit(unit, weight) => {
+                Counts::Slot | Counts::Share(..) | Counts::Unsettled => {
+                    corrections
+                        .back
+                        .extend(with_cost(&part.line, part.line.cost));
+                }
+                Counts::Unit(unit, weight) | Counts::Held { unit, weight, .. } => {
                     let is_first = self.parts[..position].iter().all(|one| !one.shares(part));
                     if is_first {
                         let used = used.get(unit).copied().unwrap_or_default();
@@ -132,8 +174,11 @@ impl Reservation {
                 .filter(|one| one.shares(&self.parts[first]))
         };
         let charged: u64 = own().map(|one| one.line.cost).sum();
-        let mut left = charged.saturating_sub(target);
         let parts: Vec<&Part> = own().collect();
+        if matches!(self.parts[first].counts, Counts::Held { .. }) {
+            return exchange(&parts, target, corrections);
+        }
+        let mut left = charged.saturating_sub(target);
         for part in parts.iter().rev() {
             let cost = left.min(part.line.cost);
             left -= cost;
@@ -198,9 +243,25 @@ impl Reservation {
         for part in &self.parts {
             match part.counts {
                 Counts::Slot => number(out, SLOT),
+                Counts::Unsettled => number(out, UNSETTLED),
                 Counts::Unit(unit, weight) => {
                     number(out, unit as u64);
                     number(out, u64::from(weight.get()));
+                }
+                Counts::Share(unit, weight) => {
+                    number(out, SHARE);
+                    number(out, unit as u64);
+                    number(out, u64::from(weight.get()));
+                }
+                Counts::Held {
+                    unit,
+                    weight,
+                    taken,
+                } => {
+                    number(out, HELD);
+                    number(out, unit as u64);
+                    number(out, u64::from(weight.get()));
+                    number(out, taken.0);
                 }
             }
             write_line(out, &part.line, &mut known);
@@ -231,15 +292,7 @@ impl Reservation {
         }
         let (mut parts, mut known) = (Vec::new(), ArrayVec::new());
         while !reader.0.is_empty() && parts.len() < LINES_MAX {
-            let counts = match reader.number()? {
-                SLOT => Counts::Slot,
-                unit => {
-                    let unit = usize::try_from(unit)
-                        .ok()
-                        .filter(|at| *at < amounts.len())?;
-                    Counts::Unit(unit, NonZeroU32::new(reader.small()?)?)
-                }
-            };
+            let counts = read_counts(reader, amounts.len())?;
             let line = reader.line(&mut known)?;
             parts.push(Part { counts, line });
         }
@@ -257,21 +310,67 @@ impl Reservation {
     }
 }
 
+/// Corrects a bucket whose charges end with the reservation. They go back whole, or are gone at the
+/// end, and `target`, which ends with its window, is charged in their place: in one charge, from the
+/// latest of their instants that it reaches, or from now if it is more than they were.
+fn exchange(parts: &[&Part], target: u64, corrections: &mut Corrections) {
+    let (mut left, mut since) = (target, None);
+    for part in parts {
+        corrections
+            .back
+            .extend(with_cost(&part.line, part.line.cost));
+        if let (Counts::Held { taken, .. }, 1..) = (part.counts, left) {
+            since = Some(part.line.charged(part.line.cost, taken));
+        }
+        left = left.saturating_sub(part.line.cost);
+    }
+    let cost = target.min(COUNT_MAX);
+    let list = match left {
+        0 => &mut corrections.used,
+        _ => &mut corrections.more,
+    };
+    list.extend(since.and_then(|line| with_cost(&line, cost)));
+}
+
+fn read_counts(reader: &mut Reader<'_>, units: usize) -> Option<Counts> {
+    let known = |unit: u64| usize::try_from(unit).ok().filter(|at| *at < units);
+    let weight = |reader: &mut Reader<'_>| NonZeroU32::new(reader.small()?);
+    Some(match reader.number()? {
+        SLOT => Counts::Slot,
+        UNSETTLED => Counts::Unsettled,
+        SHARE => Counts::Share(known(reader.number()?)?, weight(reader)?),
+        HELD => Counts::Held {
+            unit: known(reader.number()?)?,
+            weight: weight(reader)?,
+            taken: Micros(reader.number()?),
+        },
+        unit => Counts::Unit(known(unit)?, weight(reader)?),
+    })
+}
+
 impl Part {
+    /// Instant from which the bucket counts the charge, if it was made at `now` for a reservation
+    /// that ends `hold_us` later.
+    #[must_use]
+    pub const fn counted_at(&self, now: Micros, hold_us: u64) -> Micros {
+        match self.counts.ends_with_reservation() {
+            true => now.minus(self.line.spec.window_us().saturating_sub(hold_us)),
+            false => now,
+        }
+    }
+
     /// Weight of `amount` units in the part's bucket, at most [`COUNT_MAX`].
     #[must_use]
     pub fn weighed(&self, amount: u64) -> u64 {
-        let weight = match self.counts {
-            Counts::Unit(_, weight) => u64::from(weight.get()),
-            Counts::Slot => 1,
-        };
+        let unit = self.counts.unit();
+        let weight = unit.map_or(1, |(_, weight)| u64::from(weight.get()));
         amount.saturating_mul(weight).min(COUNT_MAX)
     }
 
     /// Whether both parts count units in the same bucket.
     #[must_use]
     pub fn shares(&self, other: &Self) -> bool {
-        let is_unit = |part: &Self| matches!(part.counts, Counts::Unit(..));
+        let is_unit = |part: &Self| part.counts.unit().is_some();
         is_unit(self)
             && is_unit(other)
             && self.line.limit == other.line.limit

@@ -114,15 +114,19 @@ fn b_once_the_fate_reads_back() {
     for fate in [
         Fate::Held(Box::new(reservation())),
         Fate::Settled(SettlementRecord {
-            by: u64::MAX,
+            units: vec![settled.clone()],
+            extended: None,
+        }),
+        Fate::Settled(SettlementRecord {
             units: vec![settled],
+            extended: Some(Box::new(reservation())),
         }),
         Fate::Settled(SettlementRecord::default()),
     ] {
         let bytes = fate.encode().unwrap();
         assert_eq!(Fate::decode(&bytes), Some(fate));
     }
-    assert_eq!(Fate::decode(&[2, 1]), None, "of a newer version");
+    assert_eq!(Fate::decode(&[3, 1]), None, "of a newer version");
 }
 
 #[test]
@@ -157,6 +161,64 @@ fn b_bound_more_than_reserved_is_charged_by_its_weight() {
         Some(COUNT_MAX),
         "as much as a bucket can owe"
     );
+}
+
+/// 400 tokens that go back at the end, 100 of them from an extension, of which the caller holds all.
+fn released() -> Reservation {
+    let held = |line: Line, taken: u64| Part {
+        counts: Counts::Held {
+            unit: 1,
+            weight: NonZeroU32::MIN,
+            taken: Micros(taken),
+        },
+        line,
+    };
+    let share = |line| Part {
+        counts: Counts::Share(1, NonZeroU32::MIN),
+        line,
+    };
+    let unsettled = Part {
+        counts: Counts::Unsettled,
+        line: line(5, 1, 9),
+    };
+    Reservation {
+        parts: vec![
+            held(line(3, 300, 7), SECOND),
+            share(line(4, 300, 8)),
+            unsettled,
+            held(line(3, 100, 9), 2 * SECOND),
+            share(line(4, 100, 10)),
+        ],
+        ..reservation()
+    }
+}
+
+#[test]
+fn b_expire_what_is_held_goes_back_whole_and_what_was_used_counts_from_when_it_was_reserved() {
+    let sealed = released().seal(&ring(1)).unwrap();
+    assert_eq!(Reservation::open(&ring(1), &sealed), Ok(released()));
+    for (used, expected) in [
+        (0, vec![]),
+        (250, vec![(3, 250, SECOND)]),
+        (360, vec![(3, 360, 2 * SECOND)]),
+        (500, vec![]),
+    ] {
+        let corrections = released().corrections(&[1, used]);
+        let mut back = costs(&corrections.back);
+        back.sort_unstable();
+        let whole = [
+            (3, 100, 9),
+            (3, 300, 7),
+            (4, 100, 10),
+            (4, 300, 8),
+            (5, 1, 9),
+        ];
+        assert_eq!(back, whole, "{used}");
+        assert_eq!(costs(&corrections.used), expected, "{used}");
+        let more: Vec<u64> = corrections.more.iter().map(|line| line.cost).collect();
+        let beyond = if used > 400 { vec![500] } else { vec![] };
+        assert_eq!(more, beyond, "{used}");
+    }
 }
 
 #[test]

@@ -41,6 +41,20 @@ pub enum State {
     },
 }
 
+/// Instant from which a bucket of hits counts a charge. Other algorithms count every charge from
+/// the instant of its decision.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum CountsFrom {
+    /// The instant of the decision.
+    #[default]
+    Now,
+    /// So many microseconds before the decision: the charge leaves the bucket that much earlier
+    /// than its window would let it go. So a hold ends by itself.
+    Ago(u64),
+    /// An earlier instant, at which what is charged now was used.
+    Instant(Micros),
+}
+
 /// A bucket as one request finds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reading {
@@ -76,10 +90,15 @@ impl BucketSpec {
     /// Records `cost` unconditionally. Call [`BucketSpec::fits`] first. A token bucket forgives what
     /// would take it below its deepest debt ([`BucketSpec::deepest_debt`]).
     pub fn take(&self, state: &mut State, now: Micros, cost: u64) {
+        self.take_from(state, now, (CountsFrom::Now, cost));
+    }
+
+    /// [`BucketSpec::take`] of a cost that a bucket of hits counts from another instant than now.
+    pub fn take_from(&self, state: &mut State, now: Micros, (from, cost): (CountsFrom, u64)) {
         self.adopt(state, now);
         match self.algorithm() {
             Algorithm::SlidingLog | Algorithm::SlidingWheel => {
-                sliding::of(state).push(self, now, cost);
+                sliding::of(state).push(self, now, (from, cost));
             }
             Algorithm::TokenBucket => gcra::take(self, state, now, cost),
             Algorithm::FixedWindow => fixed_window::take(self, state, now, cost),

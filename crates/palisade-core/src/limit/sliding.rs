@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::{BucketSpec, COUNT_MAX, State};
+use super::{BucketSpec, COUNT_MAX, CountsFrom, State};
 use crate::time::Micros;
 
 /// Hits of a sliding counter, oldest first. Hits of one instant (or one slot of the
@@ -58,9 +58,25 @@ impl Hits {
         self.entries.back().map_or(Micros(0), |(at, _)| *at)
     }
 
-    pub(super) fn push(&mut self, spec: &BucketSpec, now: Micros, cost: u64) {
+    pub(super) fn push(&mut self, spec: &BucketSpec, now: Micros, (from, cost): (CountsFrom, u64)) {
         self.prune(spec, now);
-        self.append(spec.slot_instant(now), cost);
+        let at = spec.hit_instant(now, from);
+        match from {
+            CountsFrom::Now => self.append(at, cost),
+            CountsFrom::Ago(_) | CountsFrom::Instant(_) => self.insert(at, cost),
+        }
+    }
+
+    /// Puts hits in their place among the others.
+    fn insert(&mut self, at: Micros, cost: u64) {
+        let cost = cost.min(COUNT_MAX.saturating_sub(self.total));
+        let place = self.entries.partition_point(|(kept, _)| *kept < at);
+        match self.entries.get_mut(place) {
+            Some((kept, count)) if *kept == at => *count += cost,
+            _ if cost > 0 => self.entries.insert(place, (at, cost)),
+            _ => {}
+        }
+        self.total += cost;
     }
 
     fn append(&mut self, at: Micros, cost: u64) {

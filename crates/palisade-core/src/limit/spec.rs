@@ -3,7 +3,7 @@
 
 use std::num::NonZeroU64;
 
-use super::gcra;
+use super::{CountsFrom, gcra};
 use crate::time::{DAY, Micros};
 
 /// The largest limit, burst or cost (B-UNIT).
@@ -295,6 +295,34 @@ impl BucketSpec {
     #[must_use]
     pub const fn slot_instant(&self, now: Micros) -> Micros {
         Micros((now.0 - now.0 % self.slot_us).saturating_add(self.slot_us - 1))
+    }
+
+    /// Instant at which a bucket of hits keeps a charge of now that counts `from` there.
+    ///
+    /// A hold is kept at its exact instant, so that it ends neither early nor late; what was used
+    /// earlier shares the slots of other hits.
+    #[must_use]
+    pub const fn hit_instant(&self, now: Micros, from: CountsFrom) -> Micros {
+        match from {
+            CountsFrom::Now => self.slot_instant(now),
+            CountsFrom::Ago(us) => now.minus(us),
+            CountsFrom::Instant(at) if at.0 < now.0 => self.slot_instant(at),
+            CountsFrom::Instant(_) => self.slot_instant(now),
+        }
+    }
+
+    /// Instant by which a charge of `now` that counts `from` there is given back.
+    #[must_use]
+    pub const fn counted_at(&self, now: Micros, from: CountsFrom) -> Micros {
+        let has_hits = matches!(
+            self.algorithm,
+            Algorithm::SlidingLog | Algorithm::SlidingWheel
+        );
+        match from {
+            CountsFrom::Ago(us) if has_hits => now.minus(us),
+            CountsFrom::Instant(at) if has_hits && at.0 < now.0 => at,
+            _ => now,
+        }
     }
 
     /// First instant of the aligned window that `now` is in.

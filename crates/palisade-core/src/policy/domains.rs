@@ -15,7 +15,7 @@ use crate::facts::{
     Descriptor, DescriptorFacts, ENTRIES_MAX, Hits, ID_BYTES_MAX, OwnFigure, bounded,
 };
 use crate::key::{Keyring, SEGMENTS_MAX, Segment, SegmentKind};
-use crate::limit::{Algorithm, BucketSpec, COUNT_MAX, Window};
+use crate::limit::{Algorithm, BucketSpec, COUNT_MAX, CountsFrom, Window};
 use crate::plan::{Charge, OnExceed};
 
 /// Limits of each Envoy domain (R-DOMAIN).
@@ -361,6 +361,7 @@ impl<'p> Planner<'_, 'p> {
                 true => OnExceed::Report,
                 false => limit.def.on_exceed,
             },
+            from: CountsFrom::Now,
         }
     }
 }

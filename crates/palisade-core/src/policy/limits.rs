@@ -3,8 +3,12 @@
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
+use super::companions::{self, Role};
 use super::descriptor::{DescriptorRule, Standing};
+use crate::adaptive::load::Priority;
 use crate::facts::ClientType;
+use crate::failure::fallback::Share;
+use crate::geo::GeoFilter;
 use crate::key::Digest;
 use crate::limit::BucketSpec;
 use crate::plan::{OnExceed, escape};
@@ -28,6 +32,10 @@ pub enum Dimension {
     Account,
     /// Route.
     Endpoint,
+    /// Country of the address.
+    Country,
+    /// Network of the address.
+    Asn,
     /// An Envoy descriptor entry with this key.
     Descriptor(Box<str>),
 }
@@ -169,6 +177,8 @@ pub struct Class {
     pub kind: ClassKind,
     /// Behaviour when the store stays down.
     pub prolonged: WhenProlonged,
+    /// Priority while requests are shed (AD-LOAD).
+    pub priority: Priority,
 }
 
 /// The unit that a limit's numbers count (B-UNIT).
@@ -223,6 +233,16 @@ pub struct SlotQueue {
     pub wait_us: u64,
 }
 
+/// Fate of a reservation that nobody has settled at its end (B-EXPIRE).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum OnExpiry {
+    /// It counts as used in full.
+    #[default]
+    Keep,
+    /// It is given back.
+    Release,
+}
+
 /// A limit as it is written, before it is bound to a policy.
 #[derive(Clone, Debug)]
 pub struct LimitDef {
@@ -238,6 +258,8 @@ pub struct LimitDef {
     pub client_type: Option<ClientType>,
     /// Only for requests marked as bots.
     pub bots_only: bool,
+    /// Only for addresses of these countries and networks.
+    pub geo: Option<Arc<GeoFilter>>,
     /// Part of the global throttle: taken first, answered with 503.
     pub throttle: bool,
     /// Definition of its buckets.
@@ -265,8 +287,23 @@ pub struct LimitDef {
     pub queue: Option<SlotQueue>,
     /// Shares of the limit, in thousandths and ascending, at which operators are told (B-WARN).
     pub warn_at: Vec<u16>,
+    /// Share of a bucket, in thousandths, that one caller may hold reserved (B-SHARE).
+    pub max_share: Option<u16>,
+    /// Fate of unsettled reservations at their end.
+    pub on_expiry: OnExpiry,
+    /// Share of the limit that is in force while an attack on its class is on (AD-ATTACK).
+    pub under_attack: Option<Share>,
     /// Rule for an Envoy domain; a limit with one never applies to HTTP requests.
     pub descriptor: Option<DescriptorRule>,
+    /// Set if callers that have passed a challenge are admitted beyond the limit (C-BUYS).
+    pub challenge: Option<ChallengeExtra>,
+}
+
+/// Admission beyond a limit for callers that have passed a challenge.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ChallengeExtra {
+    /// Most of it per window; the limit once more if left out.
+    pub most: Option<NonZeroU32>,
 }
 
 impl LimitDef {
@@ -280,6 +317,7 @@ impl LimitDef {
             operations: Vec::new(),
             client_type: None,
             bots_only: false,
+            geo: None,
             throttle: false,
             spec,
             cost: NonZeroU32::MIN,
@@ -292,12 +330,38 @@ impl LimitDef {
             concurrency: false,
             queue: None,
             warn_at: Vec::new(),
+            max_share: None,
+            on_expiry: OnExpiry::Keep,
+            under_attack: None,
             descriptor: None,
+            challenge: None,
         }
     }
 
+    /// The definition of what is admitted beyond this limit after a challenge, in buckets of its
+    /// own.
+    fn beyond(&self) -> Self {
+        Self {
+            name: format!("{}+challenge", self.name),
+            // Whatever the accuracy of the limit, more than this must never be bought.
+            accuracy: match self.accuracy {
+                Accuracy::Local => Accuracy::Local,
+                Accuracy::Exact | Accuracy::Leased => Accuracy::Exact,
+            },
+            warn_at: Vec::new(),
+            challenge: None,
+            ..self.clone()
+        }
+    }
+
+    /// The share of a spec of this limit, its own or a tenant's, that is in force while an attack is
+    /// on.
+    pub(super) fn tightened(&self, spec: &BucketSpec) -> Option<BucketSpec> {
+        Some(self.under_attack?.of_spec(spec, self.cost.get().into()))
+    }
+
     /// The class that bucket names contain: the only one that the limit applies to.
-    fn only_class(&self) -> Option<&str> {
+    pub(super) fn only_class(&self) -> Option<&str> {
         match self.classes.as_slice() {
             [class] => Some(class),
             _ => None,
@@ -306,7 +370,7 @@ impl LimitDef {
 
     /// The window as bucket names contain it, after the unit if it is one of the policy's own:
     /// usage in one unit never counts in another (B-UNIT).
-    fn window_label(&self) -> String {
+    pub(super) fn window_label(&self) -> String {
         let window = self.spec.window().label();
         match &self.unit {
             QuotaUnit::Requests | QuotaUnit::ContentBytes if self.concurrency => {
@@ -329,10 +393,18 @@ pub struct Limit {
     pub scope: Scope,
     /// Burst limit or quota.
     pub family: Family,
+    /// The share of `def.spec` that is in force while an attack is on (AD-ATTACK).
+    pub tightened: Option<BucketSpec>,
     /// Digest of the name and window, used in bucket ids.
     pub digest: Digest,
     /// `:class:…:name:…:w60s`, the end of its keys in shared stores.
     pub key_suffix: Box<str>,
+    /// Quantity that its buckets count.
+    pub role: Role,
+    /// The limits on what is held reserved of its buckets (B-SHARE, B-EXPIRE).
+    pub companions: Box<[Self]>,
+    /// The limit of what is admitted beyond this one after a challenge (C-BUYS).
+    pub beyond: Option<Box<Limit>>,
 }
 
 impl Limit {
@@ -352,14 +424,36 @@ impl Limit {
             .only_class()
             .map_or_else(String::new, |class| format!(":class:{}", escape(class)));
         let window = def.window_label();
+        let companions = companions::of(&def, scope);
+        let beyond = def.challenge.map(|_| Box::new(Self::bind(def.beyond())));
         Self {
             name: def.name.as_str().into(),
+            beyond,
             scope,
             family: def.family,
+            tightened: def.tightened(&def.spec),
             digest: name_digest(&def.name, &window),
             key_suffix: format!("{class}:name:{}:{window}", escape(&def.name)).into(),
+            role: Role::Usage,
+            companions,
             def,
         }
+    }
+
+    /// The window in microseconds, if the limit counts what requests take of a unit of the policy's
+    /// own: a reservation must not be held for longer, or it would outlive its charge (B-BOUND).
+    #[must_use]
+    pub fn unit_window_us(&self) -> Option<u64> {
+        let is_bound =
+            self.role == Role::Usage && self.is_of_requests() && self.def.unit.is_named();
+        is_bound.then(|| self.def.spec.window_us())
+    }
+
+    /// Whether what a reservation takes of the limit's buckets leaves them at the reservation's
+    /// end, even if nobody settles it.
+    #[must_use]
+    pub fn ends_with_reservations(&self) -> bool {
+        self.role != Role::Usage || self.def.on_expiry == OnExpiry::Release
     }
 
     /// Returns the key whose change makes the limit forget what was used of `before`, the limit of
@@ -383,10 +477,27 @@ impl Limit {
         changes.find_map(|(key, has_changed)| has_changed.then_some(key))
     }
 
+    /// Definition of the bucket of what is admitted beyond this limit, where `spec` is in force for
+    /// the caller: as much again, or as much as the policy says.
+    #[must_use]
+    pub fn spec_beyond(&self, spec: &BucketSpec) -> Option<BucketSpec> {
+        match self.def.challenge?.most {
+            None => Some(*spec),
+            Some(most) => BucketSpec::new(spec.algorithm(), most, spec.window(), None).ok(),
+        }
+    }
+
     /// Whether the limit applies to requests, and not to descriptors of a domain.
     #[must_use]
     pub const fn is_of_requests(&self) -> bool {
         self.def.descriptor.is_none()
+    }
+
+    /// Whether the limit depends on the country or network of a request.
+    #[must_use]
+    pub fn asks_for_geo(&self) -> bool {
+        let by = &self.def.by;
+        self.def.geo.is_some() || by.contains(&Dimension::Country) || by.contains(&Dimension::Asn)
     }
 
     /// Whether the limit admits nothing at all (R-ZERO).
@@ -429,7 +540,7 @@ impl Limit {
 }
 
 /// Digest of a limit's name and window. They are no secret: a fixed key suffices to spread them.
-fn name_digest(name: &str, window: &str) -> Digest {
+pub(super) fn name_digest(name: &str, window: &str) -> Digest {
     use siphasher::sip128::{Hasher128, SipHasher24};
     use std::hash::Hasher;
     let mut hasher = SipHasher24::new_with_key(b"palisade limit/1");

@@ -1,6 +1,7 @@
 //! The policy: validated, immutable, with a revision. [`resolve`] turns facts into
 //! a plan.
 
+mod companions;
 mod debug;
 mod descriptor;
 mod domains;
@@ -14,30 +15,35 @@ mod tenant;
 mod tiers;
 
 use std::collections::{BTreeMap, HashMap};
+use std::net::IpAddr;
 use std::num::{NonZeroU32, NonZeroU64};
 use std::sync::Arc;
 
+use crate::adaptive::AdaptiveSettings;
+use crate::adaptive::load::Priority;
 use crate::budget::Costs;
-use crate::facts::{ClientType, FieldError};
+use crate::facts::{ClientType, FieldError, GuardFacts, RequestFacts};
+use crate::geo::{DatabaseState, Geo, GeoFacts, GeoLookup};
 use crate::limit::BucketSpec;
 use crate::plan::OnExceed;
 use domains::Domains;
 use tiers::bind_tiers;
 
+pub use companions::{Role, UNSETTLED_MAX};
 pub use descriptor::{DescriptorRule, EntryMatch, RlsSettings, Standing, ValueMatch};
 pub use domains::{
     DescriptorPlan, DescriptorTreatment, Instead, orgs_of, own_figures, resolve_descriptors,
 };
 pub use host::{HOST_BYTES_MAX, Host, HostPattern};
 pub use limits::{
-    Accuracy, Class, ClassKind, Dimension, Family, Limit, LimitDef, OnStoreFailure, QuotaUnit,
-    Scope, SlotQueue, WhenProlonged,
+    Accuracy, ChallengeExtra, Class, ClassKind, Dimension, Family, Limit, LimitDef, OnExpiry,
+    OnStoreFailure, QuotaUnit, Scope, SlotQueue, WhenProlonged,
 };
 pub use registered::{KeyRegistration, Origin, RegisteredCredentials};
 pub use reservations::ReservationSettings;
 pub use resolve::{
-    api_key_segment, hash_api_key, keep_guesses, quota_charge, resolve, resolve_without_exemption,
-    weight_in,
+    api_key_segment, asn_segment, country_segment, hash_api_key, keep_guesses, load_class,
+    quota_charge, resolve, resolve_without_exemption, weight_in,
 };
 pub use route::{PatternError, Route, RouteMatch, Routes};
 pub use tenant::{Override, TenantPolicy};
@@ -64,6 +70,10 @@ pub struct Settings {
     pub rls: RlsSettings,
     /// Reservations.
     pub reservations: ReservationSettings,
+    /// Challenges.
+    pub challenge: crate::challenge::ChallengeSettings,
+    /// `[adaptive]`: limits that follow what is measured.
+    pub adaptive: AdaptiveSettings,
 }
 
 /// A policy, whole and checked. Cheap to share; replaced, never changed.
@@ -76,7 +86,7 @@ pub struct PolicySet {
     /// Settings other than the limits.
     pub settings: Settings,
     routes: Routes,
-    classes: HashMap<Arc<str>, (ClassKind, WhenProlonged)>,
+    classes: HashMap<Arc<str>, Class>,
     limits: Vec<Limit>,
     /// Limits by class, in a tree: for so few names comparing is faster than hashing.
     by_class: BTreeMap<Arc<str>, Vec<usize>>,
@@ -90,12 +100,19 @@ pub struct PolicySet {
     bot_patterns: Vec<String>,
     /// True if some limit is for bots only.
     asks_for_agents: bool,
+    /// Finds countries and networks by address.
+    geo: Option<Arc<dyn GeoLookup>>,
+    /// True if some limit or route asks for countries or networks.
+    asks_for_geo: bool,
     /// True if some limit has thresholds.
     has_thresholds: bool,
     /// Some limit is on what is in progress.
     has_slots: bool,
     /// True if some limit has a queue for its slots.
     has_queues: bool,
+    shortest_unit_window_us: u64,
+    /// True if some limit is tightened by an attack.
+    has_under_attack: bool,
     api_limits: Option<[Limit; 3]>,
 }
 
@@ -129,14 +146,17 @@ impl PolicySet {
     /// A tier whose quota cannot be a limit. (Everything else is checked where it
     /// is read, with its place in the file.)
     pub fn new(revision: u64, parts: PolicyParts) -> Result<Self, crate::limit::SpecError> {
-        let mut limits: Vec<Limit> = parts.limits.into_iter().map(Limit::bind).collect();
+        let spend = parts.settings.guard.send.spend.as_ref();
+        let budgets = spend.map_or_else(Vec::new, |spend| spend.limits());
+        let limits = parts.limits.into_iter().chain(budgets);
+        let mut limits: Vec<Limit> = limits.map(Limit::bind).collect();
         limits.sort_by_key(|limit| limit.scope);
         let tiers = bind_tiers(parts.tiers)?;
         let api_limits = bind_api(&parts.settings.guard.api)?;
         let classes: HashMap<_, _> = parts
             .classes
             .into_iter()
-            .map(|c| (c.name, (c.kind, c.prolonged)))
+            .map(|class| (Arc::clone(&class.name), class))
             .collect();
         let mut set = Self {
             revision,
@@ -176,9 +196,13 @@ impl PolicySet {
             tiers: HashMap::new(),
             bot_patterns: Vec::new(),
             asks_for_agents: false,
+            geo: None,
+            asks_for_geo: false,
             has_thresholds: false,
             has_slots: false,
             has_queues: false,
+            shortest_unit_window_us: u64::MAX,
+            has_under_attack: false,
             api_limits: None,
         }
     }
@@ -186,9 +210,13 @@ impl PolicySet {
     fn index(&mut self) {
         self.domains = Domains::of(&self.limits);
         self.asks_for_agents = self.limits.iter().any(|limit| limit.def.bots_only);
+        self.asks_for_geo = self.routes.has_geo() || self.limits.iter().any(Limit::asks_for_geo);
         self.has_thresholds = self.limits.iter().any(|one| !one.def.warn_at.is_empty());
         self.has_queues = self.limits.iter().any(|limit| limit.def.queue.is_some());
+        let windows = self.limits.iter().filter_map(Limit::unit_window_us);
+        self.shortest_unit_window_us = windows.min().unwrap_or(u64::MAX);
         self.has_slots = self.limits.iter().any(|limit| limit.def.concurrency);
+        self.has_under_attack = self.limits.iter().any(|limit| limit.tightened.is_some());
         for (index, limit) in self.limits.iter().enumerate() {
             if !limit.is_of_requests() {
                 continue;
@@ -263,7 +291,7 @@ impl PolicySet {
     pub fn class_kind(&self, class: &str) -> ClassKind {
         self.classes
             .get(class)
-            .map_or_else(ClassKind::default, |(kind, _)| *kind)
+            .map_or_else(ClassKind::default, |class| class.kind)
     }
 
     /// Returns the behaviour of a class when the store stays down.
@@ -271,7 +299,15 @@ impl PolicySet {
     pub fn when_prolonged(&self, class: &str) -> WhenProlonged {
         self.classes
             .get(class)
-            .map_or_else(WhenProlonged::default, |(_, prolonged)| *prolonged)
+            .map_or_else(WhenProlonged::default, |class| class.prolonged)
+    }
+
+    /// Priority of a class while requests are shed (AD-LOAD).
+    #[must_use]
+    pub fn priority(&self, class: &str) -> Priority {
+        self.classes
+            .get(class)
+            .map_or_else(Priority::default, |class| class.priority)
     }
 
     /// The registered type of a client; public if it is not registered.
@@ -288,6 +324,55 @@ impl PolicySet {
         Self {
             registered,
             ..self.clone()
+        }
+    }
+
+    /// Returns this policy with a source of countries and networks.
+    #[must_use]
+    pub fn with_geo(self, geo: Option<Arc<dyn GeoLookup>>) -> Self {
+        Self { geo, ..self }
+    }
+
+    /// True if some limit or route asks for the country or network of requests.
+    #[must_use]
+    pub const fn asks_for_geo(&self) -> bool {
+        self.asks_for_geo
+    }
+
+    /// State of each database of countries and networks.
+    #[must_use]
+    pub fn geo_databases(&self) -> Vec<DatabaseState> {
+        let geo = self.geo.as_ref();
+        geo.map(|geo| geo.databases()).unwrap_or_default()
+    }
+
+    /// Country and network of a request.
+    #[must_use]
+    pub fn geo_of(&self, facts: &RequestFacts) -> Geo {
+        facts.geo.look_up(facts.address(), self.geo.as_deref())
+    }
+
+    /// Country and network of an address of which nothing else is known.
+    #[must_use]
+    pub fn geo_of_address(&self, ip: Option<IpAddr>) -> Geo {
+        GeoFacts::default().look_up(ip, self.geo.as_deref())
+    }
+
+    /// Country and network of a guard command.
+    #[must_use]
+    pub fn geo_of_command(&self, facts: &GuardFacts) -> Geo {
+        facts.geo.look_up(Some(facts.ip), self.geo.as_deref())
+    }
+
+    /// The routes that apply to a request, combined. Its country is looked up only if some route
+    /// asks for one.
+    #[must_use]
+    #[inline]
+    pub fn route_of(&self, facts: &RequestFacts) -> RouteMatch<'_> {
+        let (host, routes) = (facts.host.as_ref(), &self.routes);
+        match routes.has_geo() {
+            false => routes.find(&facts.method, host, &facts.path),
+            true => routes.find_at(&facts.method, host, &facts.path, self.geo_of(facts)),
         }
     }
 
@@ -357,6 +442,31 @@ impl PolicySet {
         self.has_queues
     }
 
+    /// The shortest window, in microseconds, of the limits that count a unit of the policy's own: no
+    /// reservation needs to be looked at that is held for less (B-BOUND).
+    #[must_use]
+    pub const fn shortest_unit_window_us(&self) -> u64 {
+        self.shortest_unit_window_us
+    }
+
+    /// True if some limit has a share that is in force while an attack is on (AD-ATTACK).
+    #[must_use]
+    pub const fn has_under_attack(&self) -> bool {
+        self.has_under_attack
+    }
+
+    /// True if attacks on this class are looked for: one of its limits is tightened by them.
+    #[must_use]
+    pub fn is_watched(&self, class: &str) -> bool {
+        let mut limits = self.candidates(class);
+        self.has_under_attack && limits.any(|limit| limit.tightened.is_some())
+    }
+
+    /// Classes in which attacks are looked for, by name.
+    pub fn watched_classes(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.by_class.keys().filter(|class| self.is_watched(class))
+    }
+
     /// True if the user agent matches a bot pattern (I-BOT).
     #[must_use]
     pub fn is_bot(&self, user_agent: &str) -> bool {
@@ -391,7 +501,8 @@ impl PolicySet {
     }
 
     /// Whether a route, a limit or the table of classes names this class.
-    fn knows_class(&self, class: &str) -> bool {
+    #[must_use]
+    pub fn knows_class(&self, class: &str) -> bool {
         self.by_class.contains_key(class)
     }
 

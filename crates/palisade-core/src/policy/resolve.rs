@@ -1,6 +1,7 @@
 //! Resolves facts into a plan, in the order of L-ORDER.
 
 mod amount;
+mod held;
 
 use std::borrow::Cow;
 use std::cell::OnceCell;
@@ -9,10 +10,12 @@ use std::num::NonZeroU64;
 use arrayvec::ArrayVec;
 use sha2::{Digest as _, Sha256};
 
-use super::{ClassKind, Dimension, Limit, PolicySet, RouteMatch, Scope, TenantPolicy};
+use super::{ClassKind, Dimension, Limit, PolicySet, Role, RouteMatch, Scope, TenantPolicy};
+use crate::adaptive::load::Priority;
 use crate::facts::{ClientType, Layers, RequestFacts, RequestKind};
+use crate::geo::{Asn, Country, UNKNOWN};
 use crate::key::{Digest, Keyring, Prefix, SEGMENTS_MAX, Segment, SegmentKind};
-use crate::limit::COUNT_MAX;
+use crate::limit::{COUNT_MAX, CountsFrom};
 use crate::plan::{BucketName, Charge, OnExceed, Plan, QuotaPlan, Refusal};
 use amount::{Amount, amount};
 
@@ -72,6 +75,7 @@ fn resolve_on<'p>(
         idle: Vec::new(),
         not_asked: Vec::new(),
         quota: None,
+        attack: None,
     };
     plan.refusal = scope_refusal(&plan.route, &identity)
         .or_else(|| unknown_class(policy, facts))
@@ -121,9 +125,7 @@ fn overdraw(plan: &mut Plan<'_>) {
 /// needs nothing that a route requires.
 #[inline]
 fn find_route<'p>(policy: &'p PolicySet, facts: &RequestFacts) -> RouteMatch<'p> {
-    let route = policy
-        .routes
-        .find(&facts.method, facts.host.as_ref(), &facts.path);
+    let route = policy.route_of(facts);
     if !facts.path.is_empty() {
         return route;
     }
@@ -283,11 +285,16 @@ fn charge_limit<'p>(
             charge.cost = cost;
             // Where a limit may be overdrawn, a cost of zero asks whether anything is left.
             let is_idle = cost == 0 && charge.on_exceed != OnExceed::Overdraft;
+            let beside = match facts.slots {
+                true => held::companions(identity, tenant, &charge),
+                false => ArrayVec::new(),
+            };
             let list = match is_idle {
                 true => &mut plan.idle,
                 false => &mut plan.charges,
             };
             list.push(charge);
+            list.extend(beside);
         }
         Amount::TooLarge => plan.refusal = Some(Refusal::TooDear),
     }
@@ -327,6 +334,18 @@ pub fn keep_guesses(plan: &mut Plan<'_>, facts: &RequestFacts) {
     plan.throttle.clear();
     plan.charges
         .retain(|charge| is_for_a_guess(charge, class, operation));
+}
+
+/// Class of a request and its priority while requests are shed (AD-LOAD). An exempt route, such as a
+/// health check, is shed last.
+#[must_use]
+pub fn load_class<'a>(policy: &'a PolicySet, facts: &'a RequestFacts) -> (&'a str, Priority) {
+    let route = find_route(policy, facts);
+    let (class, _) = judged_as(&route, facts);
+    match route.exempt {
+        true => (class, Priority::HIGHEST),
+        false => (class, policy.priority(class)),
+    }
 }
 
 /// Class whose limits count guessed tokens.
@@ -425,6 +444,25 @@ pub fn api_key_segment(hash: &str) -> Option<Segment> {
     })
 }
 
+/// The segment that stands for a country. The unknown one is a value: nobody escapes a limit by
+/// having no country.
+#[must_use]
+pub fn country_segment(keyring: &Keyring, country: Option<Country>) -> Segment {
+    match country {
+        Some(country) => keyring.segment(SegmentKind::Country, &[&country.bytes()]),
+        None => keyring.segment(SegmentKind::Country, &[UNKNOWN.as_bytes()]),
+    }
+}
+
+/// The segment that stands for a network, as [`country_segment`].
+#[must_use]
+pub fn asn_segment(keyring: &Keyring, asn: Option<Asn>) -> Segment {
+    match asn {
+        Some(asn) => keyring.segment(SegmentKind::Asn, &[&asn.number().to_be_bytes()]),
+        None => keyring.segment(SegmentKind::Asn, &[UNKNOWN.as_bytes()]),
+    }
+}
+
 /// The charge on an API key's quota, for administration: read, reset, bill.
 #[must_use]
 pub fn quota_charge<'p>(tier: &'p super::Tier, hash: &str) -> Option<Charge<'p>> {
@@ -437,6 +475,7 @@ pub fn quota_charge<'p>(tier: &'p super::Tier, hash: &str) -> Option<Charge<'p>>
         previous: None,
         cost: 1,
         on_exceed: tier.limit.def.on_exceed,
+        from: CountsFrom::Now,
     })
 }
 
@@ -451,6 +490,8 @@ fn too_dear(plan: &Plan<'_>) -> Option<Refusal> {
     let is_too_dear = plan
         .charges
         .iter()
+        // More than a caller may hold is refused by its share, which says so.
+        .filter(|charge| charge.limit.role == Role::Usage)
         .any(|charge| charge.on_exceed == OnExceed::Deny && charge.cost > charge.spec.capacity());
     is_too_dear.then_some(Refusal::TooDear)
 }
@@ -554,6 +595,11 @@ impl<'a> Identity<'a> {
         if limit.def.client_type.is_some() && limit.def.client_type != self.client_type {
             return None;
         }
+        if let Some(filter) = &limit.def.geo
+            && !filter.matches(self.policy.geo_of(self.facts))
+        {
+            return None;
+        }
         let segments = self.segments(&limit.def.by)?;
         let spec = tenant
             .and_then(|tenant| tenant.spec(limit))
@@ -571,6 +617,7 @@ impl<'a> Identity<'a> {
                 .saturating_mul(cost.map_or(1, NonZeroU64::get))
                 .min(COUNT_MAX),
             on_exceed: limit.def.on_exceed,
+            from: CountsFrom::Now,
         })
     }
 
@@ -593,6 +640,8 @@ impl<'a> Identity<'a> {
                 Dimension::Client => SegmentKind::Client,
                 Dimension::ApiKey => SegmentKind::ApiKey,
                 Dimension::Endpoint => SegmentKind::Endpoint,
+                Dimension::Country => SegmentKind::Country,
+                Dimension::Asn => SegmentKind::Asn,
                 Dimension::Account | Dimension::Descriptor(_) => return None,
             };
             segments.try_push(self.segment(kind)?).ok()?;
@@ -614,6 +663,11 @@ impl<'a> Identity<'a> {
             SegmentKind::Client => digest(facts.client.as_ref()?.id.as_bytes()),
             SegmentKind::ApiKey => api_key_segment(&self.known_key()?.usage),
             SegmentKind::Endpoint => digest(self.pattern.unwrap_or(&facts.path).as_bytes()),
+            SegmentKind::Country => {
+                let country = self.policy.geo_of(facts).country;
+                Some(country_segment(self.keyring, country))
+            }
+            SegmentKind::Asn => Some(asn_segment(self.keyring, self.policy.geo_of(facts).asn)),
             SegmentKind::Account | SegmentKind::Descriptor => None,
         }?;
         let _ = self.digested.try_push(segment);

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::companions::share_spec;
 use super::limits::{Dimension, Limit};
 use crate::limit::BucketSpec;
 
@@ -22,6 +23,10 @@ pub struct Override {
     by: Arc<[Dimension]>,
     /// The spec in place of the limit's own.
     pub spec: BucketSpec,
+    /// The spec of what one caller may hold reserved, in place of the limit's own.
+    share: Option<BucketSpec>,
+    /// The share of it that is in force while an attack is on (AD-ATTACK).
+    tightened: Option<BucketSpec>,
 }
 
 impl Override {
@@ -46,6 +51,8 @@ impl TenantPolicy {
         let overrides = figures.into_iter().map(|(limit, spec)| Override {
             limit: Arc::clone(&limit.name),
             by: Arc::clone(&limit.def.by),
+            share: share_spec(&limit.def, &spec),
+            tightened: limit.def.tightened(&spec),
             spec,
         });
         Self {
@@ -66,5 +73,19 @@ impl TenantPolicy {
     pub fn spec(&self, limit: &Limit) -> Option<&BucketSpec> {
         let found = self.overrides.iter().find(|own| own.fits(limit))?;
         Some(&found.spec)
+    }
+
+    /// Returns the tenant's spec of what one caller may hold reserved of the limit.
+    pub(super) fn share_spec(&self, limit: &Limit) -> Option<&BucketSpec> {
+        let found = self.overrides.iter().find(|own| own.fits(limit))?;
+        found.share.as_ref()
+    }
+
+    /// Returns the share of the tenant's own figures for a limit that is in force while an attack is
+    /// on.
+    #[must_use]
+    pub fn tightened(&self, limit: &Limit) -> Option<&BucketSpec> {
+        let found = self.overrides.iter().find(|own| own.fits(limit))?;
+        found.tightened.as_ref()
     }
 }

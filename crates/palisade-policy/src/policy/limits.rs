@@ -11,11 +11,14 @@ use crate::document::decode::Decode;
 use crate::document::error::{Sink, nearest};
 use crate::document::schema::read_array;
 use crate::document::tree::{Node, Table, Value, member_origin};
+use crate::geo::Conditions;
 use crate::policy::descriptors;
 use crate::policy::resolve::KnownNames;
 use crate::policy::tables::{LimitTable, Overdraft};
 use crate::policy::values::{MaybeZero, Rate};
 
+mod challenged;
+mod held;
 mod slots;
 
 /// Most limits of a policy: each request evaluates those of its class.
@@ -33,7 +36,7 @@ const NAME_BYTES_MAX: usize = 64;
 const A_SECOND: Window = Window::Span(1_000_000);
 
 /// Reads all limits; those with an error are reported and left out.
-pub(crate) fn read(root: &Table, known: &KnownNames, sink: &mut Sink) -> Vec<LimitDef> {
+pub(crate) fn read(root: &Table, known: &KnownNames<'_>, sink: &mut Sink) -> Vec<LimitDef> {
     zeros(root, sink);
     let tables = read_array::<LimitTable>(root, sink);
     if let Some((_, extra)) = tables.get(LIMITS_MAX) {
@@ -48,6 +51,7 @@ pub(crate) fn read(root: &Table, known: &KnownNames, sink: &mut Sink) -> Vec<Lim
         limits.extend(checker.limit(table).map(|limit| (limit, item)));
     }
     descriptors::check(&limits, sink);
+    held::outlived_windows(&limits, sink);
     limits.into_iter().map(|(limit, _)| limit).collect()
 }
 
@@ -73,7 +77,7 @@ fn zeros(root: &Table, sink: &mut Sink) {
 
 pub(super) struct Checker<'a> {
     pub(super) item: &'a Node,
-    known: &'a KnownNames,
+    known: &'a KnownNames<'a>,
     sink: &'a mut Sink,
 }
 
@@ -89,7 +93,15 @@ impl Checker<'_> {
         self.placement(&table);
         self.references(&table);
         self.auth_stays_bounded(&table);
+        self.held(&table);
         let by = self.dimensions(&table);
+        let at = ("limit", self.item);
+        let geo = conditions(&table).filter(at, self.known.geo, self.sink);
+        let limit = self.bucket(table, by)?;
+        Some(LimitDef { geo, ..limit })
+    }
+
+    fn bucket(&mut self, table: LimitTable, by: Option<Vec<Dimension>>) -> Option<LimitDef> {
         if table.concurrency.is_some() || table.hold.is_some() {
             return self.slots(table, by?);
         }
@@ -109,6 +121,7 @@ impl Checker<'_> {
             let hint = "leave it out: decisions say what they cost in a unit of your own";
             self.refuse("cost", "only multiplies requests", hint);
         }
+        self.released(&table, &spec);
         if u64::from(table.cost.get()) > spec.capacity() && table.overdraft == Overdraft::Never {
             let hint = "lower `cost`, or raise `rate` or `burst`: no request could ever pass";
             self.refuse("cost", "is above the limit itself", hint);
@@ -136,7 +149,7 @@ impl Checker<'_> {
             ("client_type", table.client_type.is_some()),
             ("bot", table.bot),
         ];
-        for (key, is_set) in set {
+        for (key, is_set) in set.into_iter().chain(conditions(table).keys()) {
             if is_set && table.throttle {
                 let problem = "never applies to the global throttle";
                 self.refuse(key, problem, "leave it out, or `throttle`");
@@ -151,11 +164,31 @@ impl Checker<'_> {
             self.refuse("throttle", problem, "leave it out, or `domain`");
         }
         self.overdraft(table);
+        self.challenged(table);
         if table.throttle && table.warn_at.is_some() {
             let problem = "never applies to the global throttle";
             self.refuse("warn_at", problem, "leave it out, or `throttle`");
         }
+        self.under_attack(table);
         self.descriptor(table);
+    }
+
+    /// Checks what an attack does not tighten.
+    fn under_attack(&mut self, table: &LimitTable) {
+        if table.under_attack.is_none() {
+            return;
+        }
+        let set = [
+            ("throttle", table.throttle),
+            ("domain", table.domain.is_some()),
+            ("concurrency", table.concurrency.is_some()),
+            ("shadow", table.shadow),
+            ("overdraft", table.overdraft != Overdraft::Never),
+        ];
+        for (key, _) in set.into_iter().filter(|(_, is_set)| *is_set) {
+            let problem = format!("and `{key}` exclude each other");
+            self.refuse("under_attack", &problem, "leave one of them out");
+        }
     }
 
     /// Checks what cannot be overdrawn.
@@ -356,6 +389,15 @@ impl Checker<'_> {
     }
 }
 
+fn conditions(table: &LimitTable) -> Conditions<'_> {
+    Conditions {
+        country: table.country.as_deref(),
+        not_country: table.not_country.as_deref(),
+        asn: table.asn.as_deref(),
+        network_kind: table.network_kind,
+    }
+}
+
 fn define(table: LimitTable, by: Vec<Dimension>, spec: BucketSpec, standing: Standing) -> LimitDef {
     let family = table.family.unwrap_or(match spec.algorithm() {
         Algorithm::FixedWindow => Family::Quota,
@@ -363,6 +405,7 @@ fn define(table: LimitTable, by: Vec<Dimension>, spec: BucketSpec, standing: Sta
     });
     LimitDef {
         descriptor: descriptors::rule(&table, standing),
+        challenge: challenged::extra(&table),
         classes: table.class.map(|list| list.0).unwrap_or_default(),
         operations: table.operation.map(|list| list.0).unwrap_or_default(),
         client_type: table.client_type,
@@ -380,6 +423,9 @@ fn define(table: LimitTable, by: Vec<Dimension>, spec: BucketSpec, standing: Sta
         family,
         unit: table.unit,
         warn_at: table.warn_at.map(|shares| shares.0).unwrap_or_default(),
+        max_share: table.max_share.map(|share| share.0),
+        on_expiry: table.on_expiry,
+        under_attack: table.under_attack.map(|percent| percent.0),
         ..LimitDef::new(&table.name, by, spec)
     }
 }

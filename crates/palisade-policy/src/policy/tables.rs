@@ -5,21 +5,23 @@ use std::time::Duration;
 
 use palisade_core::budget::is_unit_name;
 use palisade_core::facts::ClientType;
+use palisade_core::geo::NetworkKind;
 use palisade_core::limit::{Algorithm, FIGURE_MAX};
 use palisade_core::policy::{
-    Accuracy, ClassKind, Dimension, EntryMatch, Family, HostPattern, OnStoreFailure, Overage,
-    QuotaUnit, ValueMatch, WhenProlonged,
+    Accuracy, ClassKind, Dimension, EntryMatch, Family, HostPattern, OnExpiry, OnStoreFailure,
+    Overage, QuotaUnit, ValueMatch, WhenProlonged,
 };
 
 use crate::document::decode::{Decode, Problem, Problems, integer, text_of, wrong};
 use crate::document::error::nearest;
 use crate::document::schema::{Schema, Section};
 use crate::document::tree::{Node, Value};
+use crate::geo::{AsnName, CountryName};
 use crate::policy::outcomes::{
     CookieName, HeaderName, LocationPatterns, LoginFlow, Neither, Outcome, UsernameSource,
 };
 use crate::policy::spend::SpendTable;
-use crate::policy::values::{Figure, MaybeZero, OneOrMany, Shares};
+use crate::policy::values::{Figure, MaybeZero, OneOrMany, Percent, Share, Shares};
 use crate::{named, section};
 
 section! {
@@ -32,6 +34,16 @@ section! {
         method: Option<Method>;
         /// Host, or the end of one after `*.`: `shop.example`, `*.example.com`. Any if left out.
         host: Option<RouteHost>;
+        /// Countries that the route is about, such as `["KP"]`; `unknown` is one of them. Any if
+        /// left out.
+        country: Option<Vec<CountryName>>;
+        /// Countries that the route is not about. It is about unknown ones, unless `unknown` is
+        /// listed.
+        not_country: Option<Vec<CountryName>>;
+        /// Networks that the route is about, by number; `unknown` is one of them. Any if left out.
+        asn: Option<Vec<AsnName>>;
+        /// Kind of network that the route is about: `hosting` is the list of `places.hosting`.
+        network_kind: Option<NetworkKind>;
         /// Class of the request; that of a less specific route if left out.
         class: Option<String>;
         /// Operation of the request; that of a less specific route if left out.
@@ -93,6 +105,9 @@ section! {
         /// `breaker.availability.prolonged_after`: `local` goes on as before, `closed` answers 503.
         /// `admin` is closed in any case.
         prolonged: WhenProlonged = "local";
+        /// Priority while `adaptive.protect` sheds requests: 9 is shed last, with exempt routes, and
+        /// 0 first.
+        priority: u8 = "5" where "0"..="9";
     }
 }
 
@@ -125,6 +140,12 @@ section! {
         /// cost, below zero if need be. `always` charges even what is refused, by it or another
         /// limit: for reports of work that is done.
         overdraft: Overdraft = "false";
+        /// Answer beyond the limit: `deny`, or `challenge`, which admits callers that have passed a
+        /// challenge as long as `challenge_extra` lasts.
+        on_exceed: WhenExceeded = "deny";
+        /// Units per window beyond the limit for callers that have passed a challenge; as many as
+        /// the limit has if left out. Only with `on_exceed = "challenge"`.
+        challenge_extra: Option<NonZeroU32>;
         /// Behaviour while the store is unavailable. `open-bounded` is an error for a limit of an
         /// authentication class.
         failure formerly "on_store_failure": OnStoreFailure = "fallback";
@@ -148,10 +169,29 @@ section! {
         /// Shares of the limit at which operators are told, such as `[0.8, 1.0]`: once for
         /// each bucket, share and window, over all nodes.
         warn_at: Option<Shares>;
+        /// Share of a bucket that one caller may hold reserved: its user, else its API key, else its
+        /// address. What was settled does not count.
+        max_share: Option<Share>;
+        /// Fate of a reservation that nobody has settled at its end: `keep` counts it as used in
+        /// full, `release` gives it back. A bucket gives back at most 1024 at a time, and
+        /// refuses further ones. Needs a rolling window.
+        on_expiry: OnExpiry = "keep";
+        /// Share of the limit, such as `50%`, that is in force while an attack on its class is on.
+        under_attack: Option<Percent>;
         /// Applies only to OAuth clients of this type.
         client_type: Option<ClientType>;
         /// Applies only to bots.
         bot: bool = "false";
+        /// Applies only to addresses of these countries, such as `["KP"]`; `unknown` is one of
+        /// them.
+        country: Option<Vec<CountryName>>;
+        /// Applies only to addresses of other countries. It applies to unknown ones, unless
+        /// `unknown` is listed.
+        not_country: Option<Vec<CountryName>>;
+        /// Applies only to addresses of these networks, by number; `unknown` is one of them.
+        asn: Option<Vec<AsnName>>;
+        /// Applies only to networks of this kind: `hosting` is the list of `places.hosting`.
+        network_kind: Option<NetworkKind>;
         /// Whether the limit is part of the global throttle, which is charged first and answers
         /// 503.
         throttle: bool = "false";
@@ -200,6 +240,25 @@ section! {
 }
 
 section! {
+    /// Limits that follow what is measured. They add to the other limits and are never laxer.
+    pub(crate) struct AdaptiveTable(Table "adaptive") {
+        /// Part that is protected by a bound on the requests in progress: `upstream` is the application behind the
+        /// proxy, or behind a layer of the library. Nothing if left out.
+        protect: Option<ProtectedPart>;
+        /// Least requests in progress that the bound falls to. So many at once must be no load for
+        /// the application: while no more are in progress, its latency counts as that of an idle one.
+        min: NonZeroU32 = "8" where "1"..="100000";
+        /// Most requests in progress that the bound grows to.
+        max: NonZeroU32 = "1000" where "1"..="100000";
+        /// Multiple of the usual refusals or failures of a minute that is an attack, for limits with
+        /// `under_attack`.
+        surge: NonZeroU32 = "5" where "2"..="100";
+        /// Refusals or failures of a minute below which nothing is an attack.
+        surge_min: NonZeroU32 = "100" where "50"..="1000000";
+    }
+}
+
+section! {
     /// A registered OAuth client.
     pub(crate) struct ClientTable(Array "client") {
         /// The client's `client_id`.
@@ -244,7 +303,7 @@ section! {
     }
 }
 
-pub(crate) fn schemas() -> [Schema; 10] {
+pub(crate) fn schemas() -> [Schema; 11] {
     [
         RouteTable::SCHEMA,
         SpendTable::SCHEMA,
@@ -252,6 +311,7 @@ pub(crate) fn schemas() -> [Schema; 10] {
         LimitTable::SCHEMA,
         RlsTable::SCHEMA,
         ReservationsTable::SCHEMA,
+        AdaptiveTable::SCHEMA,
         ClientTable::SCHEMA,
         ApiKeyTable::SCHEMA,
         TierTable::SCHEMA,
@@ -262,6 +322,17 @@ pub(crate) fn schemas() -> [Schema; 10] {
 named!(WhenProlonged {
     "local" => Self::Local,
     "closed" => Self::Closed,
+});
+
+/// The part that [`AdaptiveTable`] protects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ProtectedPart {
+    /// The application behind this process.
+    Upstream,
+}
+
+named!(ProtectedPart {
+    "upstream" => Self::Upstream,
 });
 
 named!(ClassKind {
@@ -300,6 +371,11 @@ impl Decode for QuotaUnit {
     }
 }
 
+named!(OnExpiry {
+    "keep" => Self::Keep,
+    "release" => Self::Release,
+});
+
 named!(Accuracy {
     "exact" => Self::Exact,
     "leased" => Self::Leased,
@@ -337,6 +413,20 @@ impl Decode for Overdraft {
         text.to_owned()
     }
 }
+
+/// Answer of a limit that is exceeded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WhenExceeded {
+    /// A refusal.
+    Deny,
+    /// A challenge, after which more is admitted.
+    Challenge,
+}
+
+named!(WhenExceeded {
+    "deny" => Self::Deny,
+    "challenge" => Self::Challenge,
+});
 
 named!(OnStoreFailure {
     "closed" => Self::Closed,
@@ -399,7 +489,7 @@ impl Decode for RouteHost {
 
 impl Decode for Dimension {
     fn kind() -> String {
-        "`ip`, `user`, `org`, `token`, `client`, `api_key`, `account`, `endpoint`, `descriptor:KEY`"
+        "`ip`, `user`, `org`, `token`, `client`, `api_key`, `account`, `endpoint`, `country`, `asn`, `descriptor:KEY`"
             .into()
     }
 
@@ -414,7 +504,7 @@ impl Decode for Dimension {
 }
 
 /// The dimensions that are a single word.
-const PLAIN: [(&str, Dimension); 8] = [
+const PLAIN: [(&str, Dimension); 10] = [
     ("ip", Dimension::Ip),
     ("user", Dimension::User),
     ("org", Dimension::Org),
@@ -423,10 +513,12 @@ const PLAIN: [(&str, Dimension); 8] = [
     ("api_key", Dimension::ApiKey),
     ("account", Dimension::Account),
     ("endpoint", Dimension::Endpoint),
+    ("country", Dimension::Country),
+    ("asn", Dimension::Asn),
 ];
 
 /// Names that others have for them.
-const OTHER_WORDS: [(&str, &str); 11] = [
+const OTHER_WORDS: [(&str, &str); 14] = [
     ("address", "ip"),
     ("ip_address", "ip"),
     ("remote_address", "ip"),
@@ -438,6 +530,9 @@ const OTHER_WORDS: [(&str, &str); 11] = [
     ("path", "endpoint"),
     ("route", "endpoint"),
     ("descriptor", "descriptor:KEY"),
+    ("region", "country"),
+    ("network", "asn"),
+    ("autonomous_system", "asn"),
 ];
 
 fn plain_dimension(text: &str) -> Result<Dimension, Problems> {

@@ -95,6 +95,12 @@ impl Enforcer {
         };
         arrived.facts.surface = visit.surface;
         arrived.facts.request_id = visit.id.id();
+        // What the application cannot answer in time is shed before any other work.
+        if visit.surface == Surface::Proxy
+            && let Some(shed) = self.engine.foresee_load(visit.policy, &arrived.facts)
+        {
+            return Ok(ArrivalCheck::Out(Box::new(shed)));
+        }
         // The limits of the address come before a signature is verified or a body is read (I-COST).
         if arrived.is_costly()
             && let Some(refusal) = Box::pin(self.engine.foresee(&arrived.facts)).await

@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use palisade_core::limit::{Algorithm, BucketSpec, FIGURE_MAX, Reading, Window};
+use palisade_core::limit::{Algorithm, BucketSpec, CountsFrom, FIGURE_MAX, Reading, Window};
 use palisade_core::plan::{Charge, OnExceed};
 use palisade_core::record::{Flow, RecordKey, RecordKind, RecordWrite};
 use palisade_core::time::{Clock, DAY, HOUR, MINUTE, Micros, SECOND};
@@ -13,7 +13,8 @@ use super::registries::{entry, list};
 use super::{Conversions, Rng, TestClock, TestLimits, spec};
 use crate::model::ModelStore;
 use crate::{
-    Buckets, ChargeReadings, Entries, Records, Registries, Registry, Store, Take, TakenCharge,
+    Buckets, ChargeReadings, Correction, CorrectionOutcome, Entries, Mark, Records, Registries,
+    Registry, Store, Take, TakenCharge,
 };
 
 /// Parameters of a comparison.
@@ -40,13 +41,15 @@ pub async fn differential<S: Store>(store: &S, clock: &Arc<TestClock>, plan: Dif
         rng: Rng::new(plan.seed),
         policies: policies(plan.conversions),
         taken: Vec::new(),
+        marks_end: Micros(0),
     };
     for step in 0..plan.steps {
         let name = format!("seed {} step {step}", plan.seed);
         run.pass_time();
-        match run.rng.below(14) {
+        match run.rng.below(16) {
             0..=6 => run.charge(&name).await,
             12 | 13 => run.give_back(&name).await,
+            14 | 15 => run.correct(&name).await,
             7 => run.refund(&name).await,
             8 => run.reset().await,
             9 | 10 => run.commit(&name).await,
@@ -137,6 +140,8 @@ struct Run<'a, S> {
     policies: Vec<TestLimits>,
     /// Charges that were taken lately.
     taken: Vec<PastCharge>,
+    /// End of the latest mark.
+    marks_end: Micros,
 }
 
 /// A charge that was taken, to be given back later under any version of its limit.
@@ -172,7 +177,16 @@ fn charges_of<'p>(policies: &'p [TestLimits], subject: &str, rng: &mut Rng) -> V
                 OnExceed::Overdraft => *rng.pick(&[0, 1, 4, 60, 400]),
                 _ => 1 + rng.below(3),
             };
-            limits.charge_of(name, subject, cost, on_exceed)
+            // Many from now: others are as rare as holds are.
+            let from = match rng.below(10) {
+                0 | 1 => CountsFrom::Ago(rng.below(2 * MINUTE)),
+                2 => CountsFrom::Instant(super::START.plus(rng.below(HOUR))),
+                _ => CountsFrom::Now,
+            };
+            Charge {
+                from,
+                ..limits.charge_of(name, subject, cost, on_exceed)
+            }
         })
         .collect()
 }
@@ -189,6 +203,15 @@ fn comparable(mut charged: ChargeReadings) -> ChargeReadings {
         }
     }
     charged
+}
+
+/// Like [`comparable`], for a correction.
+fn corrected(outcome: CorrectionOutcome) -> CorrectionOutcome {
+    match outcome {
+        CorrectionOutcome::Made(readings) => CorrectionOutcome::Made(comparable(readings)),
+        CorrectionOutcome::Repeated(readings) => CorrectionOutcome::Repeated(comparable(readings)),
+        CorrectionOutcome::Conflict => CorrectionOutcome::Conflict,
+    }
 }
 
 impl<S: Store> Run<'_, S> {
@@ -225,7 +248,7 @@ impl<S: Store> Run<'_, S> {
         }
         let asked: Vec<_> = charges
             .iter()
-            .map(|c| (&c.limit.name, c.cost, c.on_exceed))
+            .map(|c| (&c.limit.name, c.cost, c.on_exceed, c.from))
             .collect();
         assert_eq!(
             comparable(got),
@@ -267,6 +290,50 @@ impl<S: Store> Run<'_, S> {
             comparable(got),
             comparable(expected),
             "{name}: give back {asked:?}"
+        );
+    }
+
+    /// Corrects buckets, mostly with a mark that can be written; sometimes with one that was.
+    #[expect(clippy::unwrap_used, reason = "part of a test suite")]
+    async fn correct(&mut self, name: &str) {
+        let key = key(RecordKind::Reservation, 1 + u128::from(self.rng.below(2)));
+        let known = self.model.load(&[key]).await.unwrap().records.pop();
+        let record = known.flatten();
+        let revision = record.as_ref().map_or(0, |record| record.revision);
+        let bytes = vec![u8::try_from(self.rng.below(3)).unwrap()];
+        // Not before the mark that it replaces.
+        let ends = self.clock.now().plus(self.rng.below(HOUR));
+        self.marks_end = self.marks_end.max(ends);
+        let mark = Mark {
+            key,
+            expect: revision.saturating_sub(u64::from(self.rng.one_in(4))),
+            bytes,
+            expires_at: self.marks_end,
+        };
+        let limits = self.rng.pick(&self.policies);
+        let mut correction = Correction {
+            mark,
+            more: Vec::new(),
+            back: Vec::new(),
+        };
+        for charge in charges_of(&self.policies[..1], "z", &mut self.rng) {
+            let on_exceed = match self.rng.one_in(4) {
+                true => OnExceed::Report,
+                false => OnExceed::Count,
+            };
+            let charge = limits.charge_of(&charge.limit.name, "z", charge.cost, on_exceed);
+            correction.more.push(charge);
+        }
+        if let Some(one) = self.taken.last().cloned() {
+            let charge = limits.charge_of(&one.name, one.subject, one.cost, OnExceed::Count);
+            correction.back.push(TakenCharge { charge, at: one.at });
+        }
+        let expected = self.model.correct(&correction).await.unwrap();
+        let got = self.store.correct(&correction).await.unwrap();
+        assert_eq!(
+            corrected(got),
+            corrected(expected),
+            "{name}: {correction:?}"
         );
     }
 

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::num::NonZeroU64;
 
 use palisade_core::key::{Keyring, SegmentKind};
-use palisade_core::limit::{Algorithm, BucketSpec, Window};
+use palisade_core::limit::{Algorithm, BucketSpec, CountsFrom, Window};
 use palisade_core::plan::{Charge, OnExceed};
 use palisade_core::policy::{Dimension, Family, LimitDef, PolicyParts, PolicySet};
 
@@ -86,6 +86,7 @@ impl TestLimits {
             previous: None,
             cost: 1,
             on_exceed: OnExceed::Deny,
+            from: CountsFrom::Now,
         }
     }
 

@@ -12,9 +12,11 @@
 mod buckets;
 mod changes;
 mod concurrency;
+mod corrections;
 mod differential;
 mod edges;
 mod give_back;
+mod holds;
 mod limits;
 mod overdraft;
 mod records;
@@ -140,11 +142,13 @@ pub async fn run_as<S: Store>(make: impl Make<S>, conversions: Conversions, comm
     buckets::run(&make).await;
     edges::run(&make).await;
     give_back::run(&make).await;
+    holds::run(&make).await;
     changes::run(&make, conversions).await;
     step_back::run(&make).await;
     records::run(&make).await;
     registries::run(&make).await;
     overdraft::run(&make).await;
+    corrections::run(&make).await;
     concurrency::run(&make, commits).await;
     for seed in 0..4 {
         let Bench { store, clock } = bench(&make).await;

@@ -177,7 +177,7 @@ impl Table {
         let wait = spec.fits(&state, now, charge.required());
         let takes = wait.is_none() || charge.on_exceed == OnExceed::Count;
         if takes {
-            spec.take(&mut state, now, charge.cost);
+            charge.take(&mut state, now);
         }
         let reading = spec.read_waiting(&state, now, wait);
         if takes {
@@ -540,7 +540,7 @@ fn charge_kept(charge: &Charge<'_>, kept: &mut StoredState, now: Micros) -> (Rea
     let wait = spec.fits(state, now, charge.required());
     let takes = wait.is_none() || charge.on_exceed == OnExceed::Count;
     if takes {
-        spec.take(state, now, charge.cost);
+        charge.take(state, now);
         kept.expires_at = spec.expires_at(state);
     }
     (spec.read_waiting(state, now, wait), takes)

@@ -107,11 +107,15 @@ fn present(kept: &StoredState) -> Option<(&State, palisade_core::time::Micros)> 
 
 impl<C: Clock> Durable for Inner<C> {
     fn collect_changed(&self, batch: &mut Batch) {
+        // A correction of buckets is in the batch with its mark, or not at all (B-ONCE). Marks
+        // come first: if a crash cuts a long batch short, too much is counted and not too little.
+        let cut = self.records.cut();
+        self.records
+            .collect_dirty(&cut, |key, stored| batch.record(key, stored));
         for segment in self.table.all_segments() {
             segment.collect_durable(Which::Dirty, |kept| batch.bucket(kept.id, present(kept)));
         }
-        self.records
-            .collect_dirty(|key, stored| batch.record(key, stored));
+        drop(cut);
         self.registries
             .collect_dirty(|registry, id, entry| batch.entry(registry, id, entry));
     }

@@ -27,7 +27,7 @@ pub(super) fn evaluate(
     if admitted && take == Take::Consume {
         for ((charge, state), wait) in charges.iter().zip(&mut *states).zip(&waits) {
             if wait.is_none() || charge.on_exceed == OnExceed::Count {
-                charge.spec.take(state, now, charge.cost);
+                charge.take(state, now);
             }
         }
     }

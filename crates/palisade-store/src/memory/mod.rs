@@ -36,12 +36,14 @@ use palisade_core::time::{Clock, Micros};
 
 use crate::step_back::{StepBackNotice, stuck};
 use crate::{
-    Answer, Buckets, ChargeReadings, Commit, Entries, Entry, LoadedRecords, Record, RecordPage,
-    Registry, ResetDone, StoreError, StoreStats, Take, TakenCharge, Vitals,
+    Answer, Buckets, ChargeReadings, Commit, Correction, CorrectionOutcome, Entries, Entry,
+    LoadedRecords, Record, RecordPage, Registry, ResetDone, StoreError, StoreStats, Take,
+    TakenCharge, Vitals,
 };
 use journal::Writer;
 pub use journal::{JournalConfig, JournalStats, OpenError, RecoveryReport};
 pub use limiter::{Limiter, TimedReading, Verdict};
+use records::MarkOutcome;
 use sweep::Sweeper;
 use table::Table;
 
@@ -134,6 +136,35 @@ impl<C: Clock> MemoryStore<C> {
         self.change(&charges, |position, charge, state, now| {
             let at = taken[position].at;
             charge.spec.give_back_taken(state, at, now, charge.cost);
+        })
+    }
+
+    /// Like [`Buckets::correct`], without an [`Answer`], because this store never waits.
+    ///
+    /// # Errors
+    /// [`StoreError::Exhausted`] if there is no room for the mark.
+    pub fn correct_now(
+        &self,
+        correction: &Correction<'_>,
+    ) -> Result<CorrectionOutcome, StoreError> {
+        let Correction { mark, more, back } = correction;
+        let now = self.inner.clock.now();
+        let change = || {
+            let mut made = self.charge_once(more, Take::Consume);
+            made.readings.extend(self.give_back_now(back).readings);
+            made
+        };
+        let marked = self.inner.records.mark(mark, now, change)?;
+        Ok(match marked {
+            MarkOutcome::Made(readings) => {
+                self.note_change();
+                CorrectionOutcome::Made(readings)
+            }
+            MarkOutcome::Before => {
+                let looked = self.charge_once(&correction.charges(), Take::Peek);
+                CorrectionOutcome::Repeated(looked)
+            }
+            MarkOutcome::Conflict => CorrectionOutcome::Conflict,
         })
     }
 
@@ -276,6 +307,10 @@ impl<C: Clock> Buckets for MemoryStore<C> {
         Answer::ready(self.change(charges, |_, charge, state, now| {
             charge.spec.give_back(state, now, charge.cost);
         }))
+    }
+
+    fn correct<'a>(&'a self, correction: &'a Correction<'a>) -> Answer<'a, CorrectionOutcome> {
+        Answer::Ready(self.correct_now(correction))
     }
 
     fn reset<'a>(&'a self, charges: &'a [Charge<'a>]) -> Answer<'a, ResetDone> {

@@ -15,10 +15,10 @@ use palisade_core::guard::{Account, Device, Network};
 use palisade_core::lockout::{Lockout, LockoutPolicy};
 use palisade_core::record::{RecordKey, RecordKind, RecordWrite};
 use palisade_core::time::{DAY, Micros};
-use parking_lot::{Mutex, MutexGuard, RwLock};
+use parking_lot::{Mutex, MutexGuard, RwLock, RwLockWriteGuard};
 
 use super::Lifetime;
-use crate::{Commit, ListedRecord, Record, RecordPage, StoreError};
+use crate::{Commit, ListedRecord, Mark, Record, RecordPage, StoreError};
 
 const SHARDS_MAX: u64 = 256;
 /// Most records that are set aside at a time.
@@ -52,6 +52,10 @@ impl StoredRecord {
             // Stays for as long as it lives: without this record, the reservation could be settled
             // again.
             RecordKind::Reservation => return true,
+            RecordKind::SendAccount
+            | RecordKind::SendNetwork
+            | RecordKind::SendDestination
+            | RecordKind::SendRange => return false,
         };
         has_block.unwrap_or(true)
     }
@@ -65,6 +69,16 @@ struct Shard {
     dirty: BTreeSet<RecordKey>,
 }
 
+/// Outcome of writing a mark.
+pub(crate) enum MarkOutcome<T> {
+    /// The mark was written, and the change was made.
+    Made(T),
+    /// This very mark was there before.
+    Before,
+    /// The record has changed in another way.
+    Conflict,
+}
+
 /// The records.
 pub(crate) struct Records {
     shards: Box<[Mutex<Shard>]>,
@@ -72,8 +86,8 @@ pub(crate) struct Records {
     /// Most records of one kind in one shard.
     count_max: usize,
     lifetime: Lifetime,
-    /// A commit holds this for reading, and the collection of dirty records for writing: that way
-    /// a commit reaches the log whole.
+    /// A commit, and a change of buckets with its mark, holds this for reading, and the collection
+    /// of what is dirty for writing: that way each reaches the log whole.
     cut: RwLock<()>,
     aside: Mutex<BTreeMap<RecordKey, (Record, Micros)>>,
     evictions: AtomicU64,
@@ -133,6 +147,45 @@ impl Records {
                 return Ok(Commit::Conflict);
             }
         }
+        self.write(&mut locked, writes, now)?;
+        Ok(Commit::Done)
+    }
+
+    /// Writes a mark and makes the change that it stands for, in one step: nobody sees the record
+    /// without the change, and the log gets both or neither.
+    pub(crate) fn mark<T>(
+        &self,
+        mark: &Mark,
+        now: Micros,
+        change: impl FnOnce() -> T,
+    ) -> Result<MarkOutcome<T>, StoreError> {
+        let _whole = self.cut.read();
+        let mut locked = self.lock(std::iter::once(mark.key.digest));
+        let shard = locked.shard(self.shard_of(mark.key.digest));
+        let found = shard.and_then(|shard| shard.live(&mark.key, now));
+        if mark.is(found) {
+            return Ok(MarkOutcome::Before);
+        }
+        let has_expired = mark.expires_at <= now;
+        if has_expired || found.map_or(0, |record| record.revision) != mark.expect {
+            return Ok(MarkOutcome::Conflict);
+        }
+        self.write(&mut locked, &[mark.write()], now)?;
+        Ok(MarkOutcome::Made(change()))
+    }
+
+    /// Keeps commits, and changes of buckets with a mark, from beginning until the guard is
+    /// dropped; waits for those that have begun.
+    pub(crate) fn cut(&self) -> RwLockWriteGuard<'_, ()> {
+        self.cut.write()
+    }
+
+    fn write(
+        &self,
+        locked: &mut LockedShards<'_>,
+        writes: &[RecordWrite],
+        now: Micros,
+    ) -> Result<(), StoreError> {
         for shard in locked
             .0
             .iter_mut()
@@ -162,7 +215,7 @@ impl Records {
                 }
             }
         }
-        Ok(Commit::Done)
+        Ok(())
     }
 
     /// Makes room in a shard for the records that `writes` create. It comes before anything is
@@ -319,9 +372,12 @@ impl Records {
     }
 
     /// Yields the records that have changed since the last call, each in its present state. A
-    /// commit is seen whole or not at all.
-    pub(crate) fn collect_dirty(&self, mut each: impl FnMut(RecordKey, Option<&StoredRecord>)) {
-        let _whole = self.cut.write();
+    /// commit is seen whole or not at all, because the caller holds [`Records::cut`].
+    pub(crate) fn collect_dirty(
+        &self,
+        _whole: &RwLockWriteGuard<'_, ()>,
+        mut each: impl FnMut(RecordKey, Option<&StoredRecord>),
+    ) {
         for shard in &self.shards {
             let mut shard = shard.lock();
             for key in std::mem::take(&mut shard.dirty) {

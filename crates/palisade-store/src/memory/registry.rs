@@ -38,7 +38,15 @@ impl Registries {
 
     fn of(&self, registry: Registry) -> &RwLock<List> {
         // Taken apart by name: a new registry does not compile until it has a list.
-        let [allowlist, tiers, resets, overages, api_keys, clients] = &self.lists;
+        let [
+            allowlist,
+            tiers,
+            resets,
+            overages,
+            api_keys,
+            clients,
+            attacks,
+        ] = &self.lists;
         match registry {
             Registry::Allowlist => allowlist,
             Registry::Tiers => tiers,
@@ -46,6 +54,7 @@ impl Registries {
             Registry::Overages => overages,
             Registry::ApiKeys => api_keys,
             Registry::Clients => clients,
+            Registry::Attacks => attacks,
         }
     }
 

@@ -5,7 +5,7 @@
 //! Where the stores keep one word, this keeps everything that still matters; where they saturate
 //! (time ends after 2⁶⁴ ticks, counts at [`COUNT_MAX`]), this says so in one place.
 
-use palisade_core::limit::{Algorithm, BucketSpec, COUNT_MAX, Reading, Window};
+use palisade_core::limit::{Algorithm, BucketSpec, COUNT_MAX, CountsFrom, Reading, Window};
 use palisade_core::time::{DAY, Micros};
 
 /// Ticks of water that drain in a microsecond.
@@ -15,7 +15,7 @@ const END_OF_TIME: u128 = u64::MAX as u128;
 const NEVER: Micros = Micros(u64::MAX);
 
 /// Memory of a bucket.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) enum Memory {
     #[default]
     Nothing,
@@ -67,13 +67,33 @@ pub(super) fn pull_to_now(memory: &mut Memory, spec: &BucketSpec, now: Micros) {
 }
 
 /// Records `cost` as used now, whether it fits or not.
-pub(super) fn take(memory: &mut Memory, spec: &BucketSpec, now: Micros, cost: u64) {
+pub(super) fn take(
+    memory: &mut Memory,
+    spec: &BucketSpec,
+    now: Micros,
+    (from, cost): (CountsFrom, u64),
+) {
     carry_over(memory, spec, now);
     match spec.algorithm() {
+        Algorithm::SlidingLog | Algorithm::SlidingWheel if from != CountsFrom::Now => {
+            let at = match from {
+                CountsFrom::Ago(us) => now.0.saturating_sub(us),
+                CountsFrom::Instant(at) => counts_from(spec, at.min(now)),
+                CountsFrom::Now => counts_from(spec, now),
+            };
+            let mut hits = live_hits(memory, spec, now);
+            let cost = cost.min(COUNT_MAX - total(&hits));
+            match hits.iter_mut().find(|(kept, _)| *kept == at) {
+                Some((_, count)) => *count += cost,
+                None if cost > 0 => hits.push((at, cost)),
+                None => {}
+            }
+            hits.sort_unstable();
+            *memory = Memory::Hits(hits);
+        }
         Algorithm::SlidingLog | Algorithm::SlidingWheel => {
             let mut hits = live_hits(memory, spec, now);
-            let held: u64 = hits.iter().map(|(_, count)| count).sum();
-            let cost = cost.min(COUNT_MAX - held);
+            let cost = cost.min(COUNT_MAX - total(&hits));
             let newest = hits.last().map_or(0, |(at, _)| *at);
             let at = counts_from(spec, now).max(newest);
             match hits.last_mut() {
@@ -215,7 +235,7 @@ fn carry_over(memory: &mut Memory, spec: &BucketSpec, now: Micros) {
     let held = used(memory, spec, now).0.min(spec.capacity());
     *memory = Memory::Nothing;
     if held > 0 {
-        take(memory, spec, now, held);
+        take(memory, spec, now, (CountsFrom::Now, held));
     }
 }
 
@@ -241,6 +261,10 @@ fn live_hits(memory: &Memory, spec: &BucketSpec, now: Micros) -> Vec<(u64, u64)>
     };
     let live = hits.iter().filter(|(at, _)| is_live(spec, *at, now));
     live.copied().collect()
+}
+
+fn total(hits: &[(u64, u64)]) -> u64 {
+    hits.iter().map(|(_, count)| count).sum()
 }
 
 /// Tries now, and every instant at which a hit leaves the window.

@@ -15,9 +15,9 @@ use parking_lot::Mutex;
 
 use crate::step_back::stuck;
 use crate::{
-    Answer, BucketReadings, Buckets, ChargeReadings, Commit, Entries, Entry, ListedRecord,
-    LoadedRecords, REGISTRY_ENTRIES_MAX, Record, RecordPage, Records, Registries, Registry,
-    ResetDone, StoreError, StoreStats, Take, TakenCharge, Vitals, in_rounds,
+    Answer, BucketReadings, Buckets, ChargeReadings, Commit, Correction, CorrectionOutcome,
+    Entries, Entry, ListedRecord, LoadedRecords, REGISTRY_ENTRIES_MAX, Record, RecordPage, Records,
+    Registries, Registry, ResetDone, StoreError, StoreStats, Take, TakenCharge, Vitals, in_rounds,
 };
 use counters::Memory;
 
@@ -28,9 +28,17 @@ pub struct ModelStore<C> {
     inner: Mutex<Inner>,
 }
 
+/// The buckets and records of a [`ModelStore`], to be restored later: two that are equal answer
+/// alike.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ModelSnapshot {
+    buckets: BTreeMap<Digest, Memory>,
+    records: BTreeMap<RecordKey, (Record, Micros)>,
+}
+
 #[derive(Default)]
 struct Inner {
-    buckets: HashMap<Digest, Memory>,
+    buckets: BTreeMap<Digest, Memory>,
     records: BTreeMap<RecordKey, (Record, Micros)>,
     aside: BTreeMap<RecordKey, (Record, Micros)>,
     registries: HashMap<Registry, (u64, BTreeMap<String, Entry>)>,
@@ -48,6 +56,22 @@ impl<C: Clock> ModelStore<C> {
     /// Forgets everything, as a server restarted without its data.
     pub fn clear(&self) {
         *self.inner.lock() = Inner::default();
+    }
+
+    /// The present buckets and records.
+    pub fn snapshot(&self) -> ModelSnapshot {
+        let inner = self.inner.lock();
+        ModelSnapshot {
+            buckets: inner.buckets.clone(),
+            records: inner.records.clone(),
+        }
+    }
+
+    /// Replaces buckets and records by those of a snapshot.
+    pub fn restore(&self, snapshot: &ModelSnapshot) {
+        let mut inner = self.inner.lock();
+        inner.buckets.clone_from(&snapshot.buckets);
+        inner.records.clone_from(&snapshot.records);
     }
 
     /// Puts raw bytes in place of a record, for tests of unreadable ones.
@@ -103,7 +127,8 @@ impl Inner {
         for (at, charge) in charges.iter().enumerate() {
             let counts = waits[at].is_none() || charge.on_exceed == OnExceed::Count;
             if admitted && take == Take::Consume && counts {
-                counters::take(&mut memories[at], charge.spec, now, costs[at]);
+                let taken = (charge.from, costs[at]);
+                counters::take(&mut memories[at], charge.spec, now, taken);
                 self.buckets.insert(charge.id, memories[at].clone());
             }
             readings.push(Reading {
@@ -118,6 +143,14 @@ impl Inner {
             rebuilt: 0,
             instants: Vec::new(),
         }
+    }
+
+    fn give_back(&mut self, taken: &[TakenCharge<'_>], now: Micros) -> ChargeReadings {
+        let charges = taken.iter().map(|taken| &taken.charge);
+        self.change(charges, now, |position, charge, memory| {
+            let instants = (taken[position].at, now);
+            counters::give_back_taken(memory, charge.spec, instants, charge.cost);
+        })
     }
 
     /// Changes one bucket after the other; none is removed.
@@ -172,12 +205,7 @@ impl<C: Clock> Buckets for ModelStore<C> {
     fn give_back<'a>(&'a self, taken: &'a [TakenCharge<'a>]) -> Answer<'a, ChargeReadings> {
         Answer::later(async move {
             let now = self.clock.now();
-            let charges = taken.iter().map(|taken| &taken.charge);
-            let give_back = |position: usize, charge: &Charge<'_>, memory: &mut Memory| {
-                let instants = (taken[position].at, now);
-                counters::give_back_taken(memory, charge.spec, instants, charge.cost);
-            };
-            Ok(self.inner.lock().change(charges, now, give_back))
+            Ok(self.inner.lock().give_back(taken, now))
         })
     }
 
@@ -188,6 +216,32 @@ impl<C: Clock> Buckets for ModelStore<C> {
                 counters::give_back(memory, charge.spec, now, charge.cost);
             };
             Ok(self.inner.lock().change(charges.iter(), now, give_back))
+        })
+    }
+
+    fn correct<'a>(&'a self, correction: &'a Correction<'a>) -> Answer<'a, CorrectionOutcome> {
+        Answer::later(async move {
+            let now = self.clock.now();
+            let mut inner = self.inner.lock();
+            let mark = &correction.mark;
+            let found = live(&inner.records, &mark.key, now);
+            if mark.is(found) {
+                let looked = inner.charge(&correction.charges(), Take::Peek, now);
+                return Ok(CorrectionOutcome::Repeated(looked));
+            }
+            let has_expired = mark.expires_at <= now;
+            if has_expired || found.map_or(0, |record| record.revision) != mark.expect {
+                return Ok(CorrectionOutcome::Conflict);
+            }
+            let record = Record {
+                bytes: mark.bytes.clone(),
+                revision: mark.expect + 1,
+            };
+            inner.records.insert(mark.key, (record, mark.expires_at));
+            let mut made = inner.charge(&correction.more, Take::Consume, now);
+            let back = inner.give_back(&correction.back, now);
+            made.readings.extend(back.readings);
+            Ok(CorrectionOutcome::Made(made))
         })
     }
 

@@ -4,7 +4,7 @@ use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use palisade_core::limit::{Algorithm, BucketSpec, COUNT_MAX, Reading, Window};
+use palisade_core::limit::{Algorithm, BucketSpec, COUNT_MAX, CountsFrom, Reading, Window};
 use palisade_core::plan::{Charge, OnExceed};
 use palisade_core::time::Micros;
 use tokio_postgres::Row;
@@ -19,6 +19,11 @@ pub(super) const DECIDE: &str = "SELECT * FROM palisade.decide(\
 /// The statement of returns.
 pub(super) const GIVE_BACK: &str = "SELECT * FROM palisade.give_back(\
     $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)";
+
+/// The statement of corrections.
+pub(super) const CORRECT: &str = "SELECT * FROM palisade.correct(\
+    $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, \
+    $19, $20, $21, $22, $23)";
 
 /// Added to the code of `on_exceed` where an earlier charge of the decision has the same bucket.
 const REPEATED: i16 = 4;
@@ -46,6 +51,7 @@ pub(super) struct Bucket {
     spec: BucketSpec,
     cost: u64,
     on_exceed: OnExceed,
+    from: CountsFrom,
 }
 
 impl Ask {
@@ -57,6 +63,10 @@ impl Ask {
                 spec: *charge.spec,
                 cost: charge.cost,
                 on_exceed: charge.on_exceed,
+                from: match op {
+                    Op::Consume => charge.from,
+                    Op::Peek | Op::Refund | Op::Reset => CountsFrom::Now,
+                },
             })
             .collect();
         Self { op, charges }
@@ -83,7 +93,7 @@ pub(super) struct Batch<'a> {
     spec_numbers: Vec<i32>,
     costs: Vec<i64>,
     exceeds: Vec<i16>,
-    specs: Vec<BucketSpec>,
+    specs: Vec<(BucketSpec, CountsFrom)>,
 }
 
 impl<'a> Batch<'a> {
@@ -130,7 +140,7 @@ impl<'a> Batch<'a> {
             {
                 *need = true;
             }
-            let spec = self.spec_number(&bucket.spec);
+            let spec = self.spec_number((bucket.spec, bucket.from));
             let key = number(key + 1);
             let is_repeated = self.key_numbers[first..].contains(&key);
             self.key_numbers.push(key);
@@ -150,12 +160,12 @@ impl<'a> Batch<'a> {
     }
 
     /// Few limits are in use at a time: a search is cheaper than a map.
-    fn spec_number(&mut self, spec: &BucketSpec) -> i32 {
-        if let Some(known) = self.specs.iter().position(|known| known == spec) {
+    fn spec_number(&mut self, (spec, from): (BucketSpec, CountsFrom)) -> i32 {
+        if let Some(known) = self.specs.iter().position(|known| *known == (spec, from)) {
             return number(known + 1);
         }
         let (step, burst) = spec.gcra_ticks();
-        self.specs.push(*spec);
+        self.specs.push((spec, from));
         self.kinds.push(match spec.algorithm() {
             Algorithm::SlidingLog | Algorithm::SlidingWheel => 1,
             Algorithm::TokenBucket => 2,
@@ -165,7 +175,7 @@ impl<'a> Batch<'a> {
             .push(matches!(spec.window(), Window::Month | Window::Year));
         self.capacities.push(signed(spec.capacity()));
         self.spans.push(signed(spec.window_us()));
-        self.slots.push(signed(spec.slot_us()));
+        self.slots.push(slot(&spec, from));
         self.steps.push(signed(step));
         self.bursts.push(signed(burst));
         number(self.specs.len())
@@ -294,6 +304,28 @@ impl Answers {
             },
         })
     }
+}
+
+/// The slot of a bucket of hits or, below zero, the instant that a charge counts from: four times
+/// that (or how long ago it is), plus 2 for an instant, plus 1 on a wheel.
+fn slot(spec: &BucketSpec, from: CountsFrom) -> i64 {
+    let is_wheel = match spec.algorithm() {
+        Algorithm::SlidingLog => 0,
+        Algorithm::SlidingWheel => 1,
+        // These count every charge from now.
+        Algorithm::TokenBucket | Algorithm::FixedWindow => return signed(spec.slot_us()),
+    };
+    let (value, is_instant) = match from {
+        CountsFrom::Now => return signed(spec.slot_us()),
+        CountsFrom::Ago(us) => (us, 0),
+        CountsFrom::Instant(at) => (at.0, 2),
+    };
+    // One more, so that it is below zero also where everything else is none.
+    -signed(
+        value
+            .saturating_mul(4)
+            .saturating_add(is_instant + is_wheel + 1),
+    )
 }
 
 fn odd() -> StoreError {

@@ -12,6 +12,7 @@
 mod batch;
 mod config;
 mod connect;
+mod correct;
 mod errands;
 mod error;
 mod give_back;
@@ -34,8 +35,9 @@ pub use schema::{SCHEMA_VERSION, migrate};
 
 use crate::step_back::{StepBackNotice, stuck};
 use crate::{
-    Answer, Buckets, ChargeReadings, Commit, Entries, Entry, LoadedRecords, RecordPage, Records,
-    Registries, Registry, ResetDone, StoreError, StoreStats, Take, TakenCharge, Vitals, in_rounds,
+    Answer, Buckets, ChargeReadings, Commit, Correction, CorrectionOutcome, Entries, Entry,
+    LoadedRecords, RecordPage, Records, Registries, Registry, ResetDone, StoreError, StoreStats,
+    Take, TakenCharge, Vitals, in_rounds,
 };
 use batch::{Ask, Op};
 use connect::Connections;
@@ -155,6 +157,11 @@ impl Buckets for PostgresStore {
         Answer::later(self.decide(Op::Refund, charges))
     }
 
+    fn correct<'a>(&'a self, correction: &'a Correction<'a>) -> Answer<'a, CorrectionOutcome> {
+        let now = self.clock.as_ref().map(Clock::now);
+        Answer::later(self.connections.correct(now, correction))
+    }
+
     fn reset<'a>(&'a self, charges: &'a [Charge<'a>]) -> Answer<'a, ResetDone> {
         Answer::later(async move {
             self.decide(Op::Reset, charges).await?;
@@ -209,7 +216,12 @@ impl Vitals for PostgresStore {
 
     fn connect(&self) -> Answer<'_, ()> {
         Answer::later(async move {
-            let statements = [batch::DECIDE, records::LOAD, records::COMMIT];
+            let statements = [
+                batch::DECIDE,
+                batch::CORRECT,
+                records::LOAD,
+                records::COMMIT,
+            ];
             self.connections.connect(&statements).await
         })
     }

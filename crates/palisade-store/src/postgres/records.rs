@@ -243,6 +243,6 @@ fn record((revision, bytes): (i64, Vec<u8>)) -> Result<Record, StoreError> {
     })
 }
 
-fn kind_code(kind: RecordKind) -> i16 {
+pub(super) fn kind_code(kind: RecordKind) -> i16 {
     i16::from(kind.code())
 }

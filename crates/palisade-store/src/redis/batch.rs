@@ -267,7 +267,8 @@ pub(super) fn charge_call(decisions: impl Iterator<Item = Decision>) -> (Call, V
     let (mut asked, mut expected) = (Vec::new(), Vec::new());
     for decision in decisions {
         expected.push(decision.write(&mut asked, |key, limit| {
-            (keys.place_of(key), place_of(&mut limits, limit))
+            let limit = limit.map_or(0, |limit| place_of(&mut limits, limit));
+            (keys.place_of(key), limit)
         }));
     }
     let args = vec![limits.concat(), asked];

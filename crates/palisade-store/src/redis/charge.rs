@@ -13,11 +13,11 @@ use tokio::time::{Instant, timeout_at};
 use super::backend::Single;
 use super::batch::{charge_call, decided};
 use super::cluster::Cluster;
-use super::codec::{Bucket, Decided, Decision, Operation};
+use super::codec::{Bucket, Decided, Decision, MarkWrite, Operation};
 use super::config::Options;
 use super::error::misread;
 use super::keys::Keys;
-use crate::{ChargeReadings, StoreError};
+use crate::{ChargeReadings, Correction, CorrectionOutcome, StoreError};
 
 /// Makes a decision on one server: in one call, which it shares with other requests' decisions.
 pub(super) async fn on_single(
@@ -47,14 +47,26 @@ pub(super) async fn each_on_single(
     decided.await
 }
 
-/// Buckets of a decision that share a slot, with their positions in it.
+/// Buckets of a decision that share a slot, with their positions in it, and the slot's own mark if
+/// the decision has one.
 #[derive(Clone, Default)]
 struct Group {
     places: Vec<usize>,
     buckets: Vec<Bucket>,
+    mark: Option<MarkWrite>,
 }
 
-fn groups(keys: &Keys, charges: &[Charge<'_>], taken_at: &[Micros]) -> Vec<Group> {
+impl Group {
+    fn decision(&self, operation: Operation, now: Option<Micros>) -> Result<Decision, StoreError> {
+        let decision = Decision::new(operation, self.buckets.clone(), now)?;
+        Ok(match self.mark.clone() {
+            Some(mark) => decision.marked(mark),
+            None => decision,
+        })
+    }
+}
+
+fn groups(keys: &Keys, charges: &[Charge<'_>], taken_at: &[Option<Micros>]) -> Vec<Group> {
     let mut groups: Vec<Group> = Vec::new();
     let mut by_tag = HashMap::new();
     for (place, (charge, bucket)) in charges
@@ -74,8 +86,12 @@ fn groups(keys: &Keys, charges: &[Charge<'_>], taken_at: &[Micros]) -> Vec<Group
 
 /// Returns the buckets of a decision. `taken_at` has the instants of charges that are given back;
 /// it is empty for other operations.
-pub(super) fn buckets(keys: &Keys, charges: &[Charge<'_>], taken_at: &[Micros]) -> Vec<Bucket> {
-    let taken_at = taken_at.iter().copied().chain(std::iter::repeat(Micros(0)));
+pub(super) fn buckets(
+    keys: &Keys,
+    charges: &[Charge<'_>],
+    taken_at: &[Option<Micros>],
+) -> Vec<Bucket> {
+    let taken_at = taken_at.iter().copied().chain(std::iter::repeat(None));
     let with_instants = charges.iter().zip(taken_at);
     with_instants
         .map(|(charge, at)| Bucket::new(keys.bucket(charge), charge).taken_at(at))
@@ -93,11 +109,11 @@ pub(super) struct Reach {
 impl Reach {
     async fn decide(
         &self,
-        buckets: &[Bucket],
+        group: &Group,
         operation: Operation,
         due: Instant,
     ) -> Result<Decided, StoreError> {
-        let decision = Decision::new(operation, buckets.to_vec(), self.now)?;
+        let decision = group.decision(operation, self.now)?;
         let (call, expected) = charge_call(std::iter::once(decision));
         let replicas = self.options.replicas_of(Some(operation.effect()));
         let value = self.cluster.script(&call, replicas, due).await?;
@@ -114,8 +130,8 @@ impl Reach {
     ) -> Vec<Result<Decided, StoreError>> {
         let mut running = JoinSet::new();
         for (at, group) in groups.iter().enumerate() {
-            let (reach, buckets) = (self.clone(), group.buckets.clone());
-            running.spawn(async move { (at, reach.decide(&buckets, operation, due).await) });
+            let (reach, group) = (self.clone(), group.clone());
+            running.spawn(async move { (at, reach.decide(&group, operation, due).await) });
         }
         let mut results = vec![Err(StoreError::TimedOut); groups.len()];
         while let Some(ended) = running.join_next().await {
@@ -156,8 +172,12 @@ impl Reach {
                 continue;
             }
             let reach = self.clone();
+            let undone = Group {
+                buckets: taken,
+                ..Group::default()
+            };
             let undo = Operation::GiveBack;
-            running.spawn(async move { reach.decide(&taken, undo, due).await });
+            running.spawn(async move { reach.decide(&undone, undo, due).await });
         }
         while let Some(ended) = running.join_next().await {
             if !matches!(ended, Ok(Ok(_))) {
@@ -173,12 +193,12 @@ impl Reach {
         self,
         keys: &Keys,
         charges: &[Charge<'_>],
-        (operation, taken_at): (Operation, &[Micros]),
+        (operation, taken_at): (Operation, &[Option<Micros>]),
         due: Instant,
     ) -> Result<ChargeReadings, StoreError> {
         let groups = groups(keys, charges, taken_at);
         if let [group] = groups.as_slice() {
-            let decided = self.decide(&group.buckets, operation, due).await?;
+            let decided = self.decide(group, operation, due).await?;
             return Ok(decided.charged(charges, operation));
         }
         let operation = match operation {
@@ -191,6 +211,85 @@ impl Reach {
         let decided = settled.map_err(|_| StoreError::Unreachable("a task ended".into()))??;
         Ok(merge(charges, &places, &decided, operation))
     }
+}
+
+impl Reach {
+    /// Corrects the buckets of each slot together with the slot's own mark; `None` if a mark would
+    /// have expired. The correction's mark must be there already; slots that have their own are
+    /// left alone.
+    pub(super) async fn correct(
+        self,
+        keys: &Keys,
+        correction: &Correction<'_>,
+        due: Instant,
+    ) -> Result<Option<ChargeReadings>, StoreError> {
+        let (charges, taken_at) = changes(correction);
+        let mut groups = groups(keys, &charges, &taken_at);
+        for group in &mut groups {
+            let first = group.places.first().and_then(|place| charges.get(*place));
+            group.mark = first.map(|charge| MarkWrite {
+                key: keys.mark(charge, &correction.mark),
+                expect: 0,
+                bytes: Vec::new(),
+                expires_at: correction.mark.expires_at,
+            });
+        }
+        let places: Vec<Vec<usize>> = groups.iter().map(|group| group.places.clone()).collect();
+        // In a task of its own, so that all slots are corrected even if nobody waits any more.
+        let settled = tokio::spawn(self.settle(groups, Operation::GiveBack, due)).await;
+        let decided = settled.map_err(|_| StoreError::Unreachable("a task ended".into()))??;
+        if decided.iter().any(Decided::is_conflict) {
+            return Ok(None);
+        }
+        let merged = match decided.as_slice() {
+            [one] => one.charged(&charges, Operation::GiveBack),
+            _ => merge(&charges, &places, &decided, Operation::GiveBack),
+        };
+        Ok(Some(ChargeReadings {
+            admitted: true,
+            ..merged
+        }))
+    }
+}
+
+/// Corrects buckets on one server, in one call.
+pub(super) async fn correct_on_single(
+    single: &Single,
+    keys: &Keys,
+    correction: &Correction<'_>,
+    now: Option<Micros>,
+    due: Instant,
+) -> Result<CorrectionOutcome, StoreError> {
+    let (charges, taken_at) = changes(correction);
+    let operation = Operation::GiveBack;
+    let mark = &correction.mark;
+    let decision = Decision::new(operation, buckets(keys, &charges, &taken_at), now)?;
+    let decision = decision.marked(MarkWrite {
+        key: keys.record(&mark.key),
+        expect: mark.expect,
+        bytes: mark.bytes.clone(),
+        expires_at: mark.expires_at,
+    });
+    let decided = single
+        .batcher()
+        .decide(vec![decision], operation.effect(), due);
+    let decided = decided.await?.pop().ok_or_else(|| misread("correct"))?;
+    let readings = ChargeReadings {
+        admitted: true,
+        ..decided.charged(&charges, operation)
+    };
+    Ok(match decided.is_repeated {
+        _ if decided.is_conflict() => CorrectionOutcome::Conflict,
+        true => CorrectionOutcome::Repeated(readings),
+        false => CorrectionOutcome::Made(readings),
+    })
+}
+
+/// The charges of a correction, with the instants of those that go back.
+fn changes<'p>(correction: &Correction<'p>) -> (Vec<Charge<'p>>, Vec<Option<Micros>>) {
+    let more = correction.more.iter().map(|_| None);
+    let back = correction.back.iter().map(|taken| Some(taken.at));
+    (correction.charges(), more.chain(back).collect())
 }
 
 /// Merges the answers of the groups into one, in the order of the charges.

@@ -3,7 +3,10 @@
 //! The script returns the state that it found. Readings are computed from it here, with the pure
 //! functions, so that a reading cannot differ from the definition.
 
-use palisade_core::limit::{Algorithm, BucketSpec, COUNT_MAX, Hits, Reading, State, Window};
+use arrayvec::ArrayVec;
+use palisade_core::limit::{
+    Algorithm, BucketSpec, COUNT_MAX, CountsFrom, Hits, Reading, State, Window,
+};
 use palisade_core::plan::{Charge, OnExceed};
 use palisade_core::time::Micros;
 
@@ -11,17 +14,27 @@ use super::config::Effect;
 use super::error::misread;
 use crate::{BucketReadings, ChargeReadings, StoreError, Take};
 
+/// Last instant that a script can hold: Lua's numbers are floating-point.
+pub(super) const AT_MAX: Micros = Micros(1 << 53);
+
 /// Most buckets of one decision: the script counts them in a byte.
 pub(super) const CHARGES_MAX: usize = 255;
 
 const ASKED_BYTES: usize = 10;
 /// Added to the code of an operation whose instant the caller gives.
 const AT_AN_INSTANT: u8 = 128;
+/// Added to the code of an operation that a mark stands for.
+const MARKED: u8 = 64;
+/// In place of the instant of a charge that is given back: the cost is charged instead.
+const CHARGED_INSTEAD: f64 = -1.0;
 /// Length of the clock, which comes before the first answer.
 const CLOCK_BYTES: usize = 8;
-const LIMIT_BYTES: usize = 21;
 /// Length of a figure or a cost.
 const FIGURE_BYTES: usize = 6;
+/// Longest limit: one whose charge counts from another instant than now says which.
+const LIMIT_BYTES_MAX: usize = 29;
+/// Added to the first byte of such a limit.
+const COUNTS_FROM: u8 = 16;
 
 /// First byte of a bucket that is described in full, and the length of that description.
 const IN_FULL: u8 = 0;
@@ -42,7 +55,8 @@ pub(super) enum Operation {
     Peek,
     /// Gives back, whatever it was charged for.
     Refund,
-    /// Gives back what was taken at an instant, as far as it still counts.
+    /// Gives back what was taken at an instant, as far as it still counts. A bucket without an
+    /// instant is charged.
     GiveBack,
 }
 
@@ -84,7 +98,7 @@ pub(super) fn now_arg(now: Option<Micros>) -> String {
 }
 
 /// A limit as the script reads it.
-pub(super) type Limit = [u8; LIMIT_BYTES];
+pub(super) type Limit = ArrayVec<u8, LIMIT_BYTES_MAX>;
 
 /// One bucket of a decision, ready to be sent.
 #[derive(Clone)]
@@ -94,8 +108,9 @@ pub(super) struct Bucket {
     on_exceed: OnExceed,
     cost: u64,
     spec: BucketSpec,
+    from: CountsFrom,
     /// When the charge was made, if it is given back.
-    taken_at: Micros,
+    taken_at: Option<Micros>,
 }
 
 impl Bucket {
@@ -106,11 +121,12 @@ impl Bucket {
             on_exceed: charge.on_exceed,
             cost: charge.cost,
             spec: *charge.spec,
-            taken_at: Micros(0),
+            from: charge.from,
+            taken_at: None,
         }
     }
 
-    pub(super) const fn taken_at(mut self, at: Micros) -> Self {
+    pub(super) const fn taken_at(mut self, at: Option<Micros>) -> Self {
         self.taken_at = at;
         self
     }
@@ -134,11 +150,19 @@ fn limit(charge: &Charge<'_>) -> Limit {
         Window::Month => 0.0,
         Window::Year => -1.0,
     };
-    let mut bytes = [0; LIMIT_BYTES];
-    bytes[0] = algorithm + 4 * on_exceed;
-    bytes[1..7].copy_from_slice(&figure(charge.spec.limit()));
-    bytes[7..13].copy_from_slice(&figure(charge.spec.capacity()));
-    bytes[13..].copy_from_slice(&window.to_le_bytes());
+    let from = match charge.from {
+        CountsFrom::Now => None,
+        // One more, so that it is below zero even for now.
+        CountsFrom::Ago(us) => Some(-exact(Micros(us)) - 1.0),
+        CountsFrom::Instant(at) => Some(exact(at)),
+    };
+    let flag = from.map_or(0, |_| COUNTS_FROM);
+    let mut bytes = Limit::new();
+    bytes.push(algorithm + 4 * on_exceed + flag);
+    bytes.extend(figure(charge.spec.limit()));
+    bytes.extend(figure(charge.spec.capacity()));
+    bytes.extend(window.to_le_bytes());
+    bytes.extend(from.into_iter().flat_map(f64::to_le_bytes));
     bytes
 }
 
@@ -148,10 +172,32 @@ fn figure(value: u64) -> [u8; FIGURE_BYTES] {
     [a, b, c, d, e, f]
 }
 
+/// A record that is written with a decision, which changes nothing without it.
+#[derive(Clone)]
+pub(super) struct MarkWrite {
+    /// Key of the record, in the slot of the decision's buckets.
+    pub(super) key: String,
+    pub(super) expect: u64,
+    pub(super) bytes: Vec<u8>,
+    pub(super) expires_at: Micros,
+}
+
+impl MarkWrite {
+    fn write(self, bytes: &mut Vec<u8>, place: u16) {
+        bytes.extend(place.to_le_bytes());
+        bytes.extend(exact(Micros(self.expect)).to_le_bytes());
+        bytes.extend(exact(self.expires_at.min(AT_MAX)).to_le_bytes());
+        let length = u32::try_from(self.bytes.len()).unwrap_or(u32::MAX);
+        bytes.extend(length.to_le_bytes());
+        bytes.extend(self.bytes);
+    }
+}
+
 /// A decision, ready to be sent.
 pub(super) struct Decision {
     pub(super) operation: Operation,
     pub(super) buckets: Vec<Bucket>,
+    mark: Option<MarkWrite>,
     /// The caller's instant, instead of the server's clock.
     pub(super) now: Option<Micros>,
 }
@@ -171,20 +217,27 @@ impl Decision {
         Ok(Self {
             operation,
             buckets,
+            mark: None,
             now,
         })
     }
 
+    /// This decision, made only together with a mark.
+    pub(super) fn marked(mut self, mark: MarkWrite) -> Self {
+        self.mark = Some(mark);
+        self
+    }
+
     /// Appends the decision in the form that the script reads; `place` returns the positions of a
-    /// bucket's key and limit, from 1. The result says how to read the answer.
+    /// key and of a bucket's limit, from 1. The result says how to read the answer.
     pub(super) fn write(
         self,
         bytes: &mut Vec<u8>,
-        mut place: impl FnMut(String, Limit) -> (u16, u16),
+        mut place: impl FnMut(String, Option<Limit>) -> (u16, u16),
     ) -> Expected {
         let count = self.buckets.len();
         bytes.reserve(2 + 8 + 2 * ASKED_BYTES * count);
-        let flag = self.now.map_or(0, |_| AT_AN_INSTANT);
+        let flag = self.now.map_or(0, |_| AT_AN_INSTANT) + self.mark.as_ref().map_or(0, |_| MARKED);
         // It fits in a byte: `new` has checked that.
         bytes.extend([
             self.operation.code() + flag,
@@ -195,13 +248,17 @@ impl Decision {
                 .into_iter()
                 .flat_map(|now| exact(now).to_le_bytes()),
         );
+        if let Some(mut mark) = self.mark {
+            let (key, _) = place(std::mem::take(&mut mark.key), None);
+            mark.write(bytes, key);
+        }
         let gives_back = self.operation == Operation::GiveBack;
         let instants = self.buckets.iter().filter(|_| gives_back);
         let instants: Vec<u8> = instants
-            .flat_map(|bucket| exact(bucket.taken_at).to_le_bytes())
+            .flat_map(|bucket| bucket.taken_at.map_or(CHARGED_INSTEAD, exact).to_le_bytes())
             .collect();
         for bucket in self.buckets {
-            let (key, limit) = place(bucket.key, bucket.limit);
+            let (key, limit) = place(bucket.key, Some(bucket.limit));
             bytes.extend(key.to_le_bytes());
             bytes.extend(limit.to_le_bytes());
             bytes.extend(figure(bucket.cost));
@@ -251,6 +308,8 @@ enum Shown {
 pub(super) struct Decided {
     pub(super) now: Micros,
     pub(super) admitted: bool,
+    /// Whether the decision's mark was there before, so that nothing was changed.
+    pub(super) is_repeated: bool,
     pub(super) rebuilt: u32,
     found: Vec<Found>,
 }
@@ -287,6 +346,7 @@ impl<'b> Answers<'b> {
         Some(Decided {
             now: expected.now.unwrap_or(self.clock),
             admitted: header[0] == 1,
+            is_repeated: header[0] == 2,
             rebuilt: u32::from(header[1]),
             found,
         })
@@ -386,6 +446,11 @@ fn whole(number: f64) -> Option<u64> {
 }
 
 impl Decided {
+    /// Whether the decision was not made, because its mark could not be written.
+    pub(super) const fn is_conflict(&self) -> bool {
+        !self.admitted && !self.is_repeated
+    }
+
     /// Readings of the buckets after `operation`, where the decision as a whole was `admitted` or
     /// not.
     pub(super) fn readings<'c, 'p: 'c>(
@@ -402,7 +467,7 @@ impl Decided {
                 let read = match takes && is_due {
                     true => {
                         let mut state = found.state.clone();
-                        charge.spec.take(&mut state, self.now, charge.cost);
+                        charge.take(&mut state, self.now);
                         charge.spec.read(&state, self.now, charge.cost)
                     }
                     false => charge.spec.read(&found.state, self.now, charge.cost),
@@ -427,7 +492,8 @@ impl Decided {
                     cost,
                     ..bucket.clone()
                 };
-                taken.push(bucket.taken_at(self.now));
+                let at = bucket.spec.counted_at(self.now, bucket.from);
+                taken.push(bucket.taken_at(Some(at)));
             }
         }
         taken

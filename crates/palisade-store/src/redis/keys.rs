@@ -4,7 +4,7 @@ use palisade_core::Digest;
 use palisade_core::plan::{Charge, KEY_BYTES};
 use palisade_core::record::{RecordKey, RecordKind};
 
-use crate::Registry;
+use crate::{Mark, Registry};
 
 /// Makes keys with the configured prefix.
 #[derive(Clone)]
@@ -33,6 +33,12 @@ impl Keys {
             key.digest.hex(),
             key.kind.name()
         )
+    }
+
+    /// Key of a slot's own mark of a correction, in the slot of this charge's bucket.
+    pub(super) fn mark(&self, charge: &Charge<'_>, mark: &Mark) -> String {
+        let (digest, tag) = (mark.key.digest.hex(), charge.hash_tag());
+        format!("{}mark:{{{tag}}}:{digest}:{}", self.prefix, mark.expect)
     }
 
     /// Key under which an unreadable record is set aside, in the same slot.

@@ -38,12 +38,13 @@ pub use config::{RedisConfig, RedisConfigError, TimeSource, Tls};
 
 use crate::step_back::{StepBackNotice, stuck};
 use crate::{
-    Answer, BucketReadings, Buckets, ChargeReadings, Commit, Entries, Entry, ListedRecord,
-    LoadedRecords, RecordPage, Records, Registries, Registry, ResetDone, StoreError, StoreStats,
-    Take, TakenCharge, Vitals, deadline,
+    Answer, BucketReadings, Buckets, ChargeReadings, Commit, Correction, CorrectionOutcome,
+    Entries, Entry, ListedRecord, LoadedRecords, RecordPage, Records, Registries, Registry,
+    ResetDone, StoreError, StoreStats, Take, TakenCharge, Vitals, deadline,
 };
 use backend::{Backend, Single};
 use charge::Reach;
+use cluster::Cluster;
 use codec::{Decided, Operation};
 use config::{Effect, Options, Replicas};
 use error::misread;
@@ -106,7 +107,7 @@ impl SharedClient {
     async fn decide(
         &self,
         charges: &[Charge<'_>],
-        (operation, taken_at): (Operation, &[Micros]),
+        (operation, taken_at): (Operation, &[Option<Micros>]),
     ) -> Result<ChargeReadings, StoreError> {
         let due = self.options.due();
         let now = self.time.now();
@@ -122,15 +123,64 @@ impl SharedClient {
                 Ok(decided.charged(charges, operation))
             }
             Backend::Cluster(cluster) => {
-                let reach = Reach {
-                    cluster: Arc::clone(cluster),
-                    options: self.options,
-                    now,
-                };
+                let reach = self.reach(cluster, now);
                 let asked = (operation, taken_at);
                 Box::pin(reach.charge(&self.keys, charges, asked, due)).await
             }
         }
+    }
+
+    fn reach(&self, cluster: &Arc<Cluster>, now: Option<Micros>) -> Reach {
+        Reach {
+            cluster: Arc::clone(cluster),
+            options: self.options,
+            now,
+        }
+    }
+
+    async fn correct(&self, correction: &Correction<'_>) -> Result<CorrectionOutcome, StoreError> {
+        let (due, now) = (self.options.due(), self.time.now());
+        match &self.backend {
+            Backend::Single(single) => {
+                charge::correct_on_single(single, &self.keys, correction, now, due).await
+            }
+            Backend::Cluster(cluster) => {
+                let reach = self.reach(cluster, now);
+                self.correct_on_cluster(reach, correction, due).await
+            }
+        }
+    }
+
+    /// Writes the mark in its own slot, which decides between corrections that differ; then each
+    /// slot's buckets with the slot's own mark. A repetition completes what is missing.
+    async fn correct_on_cluster(
+        &self,
+        reach: Reach,
+        correction: &Correction<'_>,
+        due: Instant,
+    ) -> Result<CorrectionOutcome, StoreError> {
+        let mark = &correction.mark;
+        let is_new = match self.commit_together(&[mark.write()], due).await? {
+            Commit::Done => true,
+            Commit::Conflict | Commit::Part(_) => {
+                let found = self.load_call(&[mark.key], due).await?.held.pop().flatten();
+                if !mark.is(found.as_ref().map(|held| &held.record)) {
+                    return Ok(CorrectionOutcome::Conflict);
+                }
+                false
+            }
+        };
+        let readings = match correction.more.is_empty() && correction.back.is_empty() {
+            true => Some(self.decide_nothing(reach.now, due).await?),
+            false => reach.correct(&self.keys, correction, due).await?,
+        };
+        let Some(readings) = readings else {
+            return Ok(CorrectionOutcome::Conflict);
+        };
+        Ok(match is_new {
+            true => CorrectionOutcome::Made(readings),
+            false => CorrectionOutcome::Repeated(readings),
+        })
     }
 
     /// Makes decisions of one bucket each, on one server in one call.
@@ -371,7 +421,7 @@ impl Buckets for RedisStore {
     fn give_back<'a>(&'a self, taken: &'a [TakenCharge<'a>]) -> Answer<'a, ChargeReadings> {
         Answer::later(async move {
             let charges: Vec<Charge<'_>> = taken.iter().map(|taken| taken.charge.clone()).collect();
-            let taken_at: Vec<Micros> = taken.iter().map(|taken| taken.at).collect();
+            let taken_at: Vec<_> = taken.iter().map(|taken| Some(taken.at)).collect();
             let asked = (Operation::GiveBack, taken_at.as_slice());
             self.shared.decide(&charges, asked).await
         })
@@ -382,6 +432,10 @@ impl Buckets for RedisStore {
             let asked = (Operation::Refund, [].as_slice());
             self.shared.decide(charges, asked).await
         })
+    }
+
+    fn correct<'a>(&'a self, correction: &'a Correction<'a>) -> Answer<'a, CorrectionOutcome> {
+        Answer::later(self.shared.correct(correction))
     }
 
     fn reset<'a>(&'a self, charges: &'a [Charge<'a>]) -> Answer<'a, ResetDone> {

@@ -6,15 +6,13 @@ use palisade_core::record::{RecordKey, RecordKind, RecordWrite};
 use palisade_core::time::Micros;
 use redis::Value;
 
-use super::codec::now_arg;
+use super::codec::{AT_MAX, now_arg};
 use super::error::misread;
 use super::keys::Keys;
 use super::script::{COMMIT, Call, LOAD};
 use crate::{LoadedRecords, Record, StoreError};
 
 const HEADER_BYTES: usize = 14;
-/// Last instant that a script can hold: Lua's numbers are floating-point.
-const AT_MAX: u64 = 1 << 53;
 /// Keys that one step of a listing examines.
 const SCAN_STEP: usize = 1_000;
 
@@ -104,7 +102,7 @@ pub(super) fn commit_call(keys: &Keys, writes: &[RecordWrite], now: Option<Micro
         };
         call.key(keys.record(&write.key))
             .arg(write.expect.to_string())
-            .arg(write.expires_at.0.min(AT_MAX).to_string())
+            .arg(write.expires_at.min(AT_MAX).0.to_string())
             .arg(action)
             .arg(bytes)
     })

@@ -133,6 +133,8 @@ impl Engine {
                 let _ = self.refresh_tiers().await;
                 let _ = self.refresh_credentials().await;
                 let _ = self.refresh_resets().await;
+                let _ = self.share_attacks().await;
+                let _ = self.refresh_attacks().await;
                 tokio::time::sleep(REGISTRIES_EVERY).await;
             }
         };

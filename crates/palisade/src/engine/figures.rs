@@ -2,9 +2,10 @@
 
 use palisade_core::decision::Mode;
 use palisade_core::failure::{Circuit, Policy};
+use palisade_core::geo::DatabaseState;
 use palisade_store::{StoreStats, Vitals};
 
-use super::{CandidateReport, Engine, ReservationFigures, TenantStats};
+use super::{CandidateReport, Engine, LoadFigures, ReservationFigures, TenantStats};
 
 /// A snapshot of the engine's gauges for `/metrics`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -32,8 +33,14 @@ pub struct Figures {
     pub policy_revision: u64,
     /// Reservations since the process started.
     pub reservations: ReservationFigures,
+    /// Databases of countries and networks.
+    pub geo: Vec<DatabaseState>,
     /// Comparison of the candidate policy, if there is one.
     pub candidate: Option<CandidateReport>,
+    /// The limit on requests in progress, once a policy has asked for one (AD-LOAD).
+    pub load: Option<LoadFigures>,
+    /// Watched classes, and whether an attack tightens their limits (AD-ATTACK).
+    pub attacks: Vec<(String, bool)>,
 }
 
 impl Engine {
@@ -70,7 +77,10 @@ impl Engine {
             enabled: policy.enabled,
             policy_revision: policy.revision,
             reservations: self.retries.tally.figures(self.retries.len()),
+            geo: policy.geo_databases(),
             candidate: self.candidate_report(),
+            load: self.load_figures(),
+            attacks: self.attack_gauges(),
         }
     }
 }

@@ -4,14 +4,17 @@
 //! nothing else is needed to understand a decision. `operators` is administration, `background`
 //! the work beside requests, and `ports` the interfaces to the engine's host.
 
+mod adaptive;
 mod background;
 mod candidate;
+mod challenge;
 mod counters;
 mod figures;
 mod guard;
 mod health;
 mod limits;
 mod link;
+mod marks;
 mod operators;
 mod ports;
 mod reservations;
@@ -29,7 +32,9 @@ use palisade_core::policy::{Limit, PolicySet};
 use palisade_core::time::{Clock, Micros};
 use palisade_store::Store;
 
+use adaptive::{Attacks, LoadGate};
 use candidate::Candidate;
+use challenge::Challenges;
 use counters::Counters;
 use guard::Guard;
 use limits::Receipts;
@@ -39,13 +44,21 @@ use reservations::{Queues, Register, Retries};
 use seldom::Seldom;
 use thresholds::Thresholds;
 
+pub use adaptive::{
+    ATTACK_CLASSES_MAX, AttackMode, AttackReport, AttackSeen, AttackSetting, AttackView, LOGINS,
+    LoadFigures, LoadPermit,
+};
 pub use candidate::{
     CandidateAnswer, CandidateReport, CandidateSeen, Cause, CauseCounts, Comparison,
     ComparisonCounts, FirstDifference,
 };
+pub use challenge::{
+    ChallengeEvent, ChallengeOutcome, ChallengeProvider, ChallengeStep, IssueOutcome,
+    PROVIDER_DEADLINE, ProviderQuery, ProviderUnavailable,
+};
 pub use figures::Figures;
 pub use guard::GuardNotes;
-pub use health::{DependencyReport, HealthReport, PolicyReport};
+pub use health::{DependencyReport, HealthReport, PlacesReport, PolicyReport};
 pub use limits::{
     DescriptorAnswer, DescriptorStatus, DescriptorVerdict, Figure, KEYED_MAX, Keyed, KeyedAnswer,
     RefundOutcome, RequestAnswer,
@@ -165,6 +178,9 @@ pub struct Engine {
     register: Register,
     queues: Queues,
     thresholds: Thresholds,
+    challenges: Challenges,
+    load: Arc<LoadGate>,
+    attacks: Attacks,
 }
 
 impl Engine {
@@ -199,6 +215,9 @@ impl Engine {
             register: Register::default(),
             queues: Queues::default(),
             thresholds: Thresholds::default(),
+            challenges: Challenges::default(),
+            load: Arc::default(),
+            attacks: Attacks::default(),
             policy: ArcSwap::new(registries.credentials.attach(policy)),
             registries,
             keyring,

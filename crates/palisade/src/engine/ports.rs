@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use palisade_core::RequestFacts;
+use palisade_core::challenge::ChallengeKind;
 use palisade_core::failure::{Events, Policy};
 use palisade_core::policy::{PolicySet, TenantPolicy};
 use palisade_core::record::Flow;
@@ -11,7 +12,10 @@ use palisade_core::time::Micros;
 use palisade_policy::tenants::{CachedTenant, SourceReport};
 use palisade_store::{StoreError, StoreRisks};
 
-use super::{AllowlistEntry, CandidateSeen, GuardNotes, KeyedAnswer, ReachedThreshold, Score};
+use super::{
+    AllowlistEntry, AttackMode, AttackSeen, CandidateSeen, ChallengeEvent, GuardNotes, KeyedAnswer,
+    ReachedThreshold, Score,
+};
 
 /// Source of tenants' own policies. A lookup never waits: a policy that is not known yet is `None`
 /// and is fetched in the background.
@@ -220,6 +224,9 @@ pub trait Observer: Send + Sync + 'static {
     /// A share of a limit is used, for the first time in its bucket's window (B-WARN).
     fn threshold(&self, _reached: &ReachedThreshold) {}
 
+    /// An attack on a class was declared, or is over (AD-ATTACK).
+    fn attack(&self, _seen: &AttackSeen<'_>) {}
+
     /// The outcome of an attempt is unknown: the attempt stays open until the guard ends it
     /// (G-PENDING).
     fn outcome_unknown(&self, _flow: Flow) {}
@@ -230,6 +237,12 @@ pub trait Observer: Send + Sync + 'static {
     /// An instance of the application behind the proxy answers (`None`, reported at the start and
     /// after a failure), or failed to.
     fn instance(&self, _address: &str, _failure: Option<InstanceFailure>) {}
+
+    /// A challenge was issued, or a solution or pass was judged (C-API).
+    fn challenge(&self, _event: &ChallengeEvent) {}
+
+    /// The provider of challenges stopped answering, or answers again. Called once per change.
+    fn challenge_provider(&self, _kind: ChallengeKind, _answers: bool, _now: Micros) {}
 
     /// The candidate policy would have decided otherwise (L-CANDIDATE).
     fn candidate_differs(&self, _seen: &CandidateSeen<'_>) {}
@@ -384,6 +397,15 @@ pub enum Change<'a> {
         id: &'a str,
         /// The operator's reason.
         reason: &'a str,
+    },
+    /// The state of attacks was set (AD-ATTACK).
+    AttackSet {
+        /// The class, `logins`, or `*` for all.
+        class: &'a str,
+        /// The state.
+        mode: AttackMode,
+        /// The operator's reason, if one was given.
+        reason: Option<&'a str>,
     },
     /// Blocks were lifted.
     BlockLifted {

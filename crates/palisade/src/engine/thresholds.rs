@@ -13,7 +13,7 @@ use std::time::Duration;
 use arrayvec::ArrayVec;
 use palisade_core::decision::{Decision, LimitReading, Mode, ThresholdWarning};
 use palisade_core::key::{Digest, Segment, SegmentKind};
-use palisade_core::limit::{Algorithm, BucketSpec};
+use palisade_core::limit::{Algorithm, BucketSpec, CountsFrom};
 use palisade_core::plan::{Charge, OnExceed};
 use palisade_core::policy::{Dimension, Limit, LimitDef, PolicySet};
 use palisade_core::time::{Micros, SECOND};
@@ -247,6 +247,7 @@ impl Engine {
             previous: None,
             cost: 1,
             on_exceed: OnExceed::Deny,
+            from: CountsFrom::Now,
         }];
         let charged = self
             .link

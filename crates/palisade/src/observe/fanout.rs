@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use palisade_core::RequestFacts;
+use palisade_core::challenge::ChallengeKind;
 use palisade_core::failure::Policy;
 use palisade_core::key::Keyring;
 use palisade_core::policy::PolicySet;
@@ -16,8 +17,8 @@ use super::surges::Surges;
 use super::who::Who;
 use super::{Audit, DenialLog, Lookout, Metrics};
 use crate::engine::{
-    CandidateSeen, DecisionEvent, InstanceFailure, KeyedAnswer, ModeChange, Observer,
-    OperatorChange, OverageSeen, ReachedThreshold, TenantSeen,
+    AttackSeen, CandidateSeen, ChallengeEvent, DecisionEvent, InstanceFailure, KeyedAnswer,
+    ModeChange, Observer, OperatorChange, OverageSeen, ReachedThreshold, TenantSeen,
 };
 
 /// Metrics, log, audit and lookout of one process.
@@ -167,6 +168,15 @@ impl Observer for Fanout {
         self.metrics.instance(address, failure);
     }
 
+    fn challenge(&self, event: &ChallengeEvent) {
+        self.metrics.challenge(event);
+    }
+
+    fn challenge_provider(&self, kind: ChallengeKind, answers: bool, now: Micros) {
+        self.each()
+            .for_each(|one| one.challenge_provider(kind, answers, now));
+    }
+
     fn not_asked(&self, policy: Policy) {
         self.metrics.not_asked(policy);
     }
@@ -200,6 +210,13 @@ impl Observer for Fanout {
         self.each()
             .chain(others)
             .for_each(|one| one.threshold(reached));
+    }
+
+    fn attack(&self, seen: &AttackSeen<'_>) {
+        if let Some(lookout) = &self.lookout {
+            lookout.attack(seen);
+        }
+        self.each().for_each(|one| one.attack(seen));
     }
 
     fn candidate_differs(&self, seen: &CandidateSeen<'_>) {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use palisade_core::Id;
+use palisade_core::challenge::ChallengeKind;
 use palisade_core::failure::{Event, Policy};
 use palisade_core::key::{Digest, Keyring, anonymised};
 use palisade_core::policy::PolicySet;
@@ -15,9 +16,9 @@ use palisade_core::time::{Micros, SECOND};
 use palisade_store::{StoreError, StoreRisks};
 
 use super::audit::record::code_of;
-use super::classes::{KnownClasses, flow_name};
+use super::classes::{KnownClasses, flow_name, op_class};
 use super::who::{Who, log_digest};
-use crate::engine::{DecisionEvent, ModeChange, Observer, Subject, TenantSeen};
+use crate::engine::{AttackSeen, DecisionEvent, ModeChange, Observer, Subject, TenantSeen};
 
 /// Writes denials to `tracing`, target `palisade::denied`.
 #[derive(Debug)]
@@ -72,7 +73,7 @@ impl DenialLog {
         {
             return false;
         }
-        if decision.rule == Some(Rule::L_GLOBAL) {
+        if decision.rule.is_some_and(Rule::sheds_load) {
             return first_of_second(&self.shed_second, decision.at);
         }
         let number = self.denials.fetch_add(1, Ordering::Relaxed);
@@ -95,7 +96,7 @@ impl DenialLog {
                 facts.correlation_id.as_ref(),
             ),
             Subject::Guard(op, facts) => (
-                Some(flow_name(op.flow()).into()),
+                Some(op_class(op).into()),
                 Some(facts.ip),
                 facts.correlation_id.as_ref(),
             ),
@@ -221,6 +222,30 @@ const fn line_of(event: Event, policy: Policy) -> Option<Line> {
 }
 
 impl Observer for DenialLog {
+    fn attack(&self, seen: &AttackSeen<'_>) {
+        let figures = &seen.figures;
+        match seen.over {
+            None => tracing::warn!(
+                target: "palisade::limits",
+                event = "attack_declared",
+                class = seen.class,
+                count = figures.count,
+                prefixes = figures.prefixes,
+                usual = figures.usual,
+                threshold = figures.threshold,
+                "an attack was declared: limits are tightened"
+            ),
+            Some(end) => tracing::warn!(
+                target: "palisade::limits",
+                event = "attack_over",
+                class = seen.class,
+                count = figures.count,
+                reason = end.name(),
+                "an attack is over"
+            ),
+        }
+    }
+
     fn decided(&self, seen: &DecisionEvent<'_>) {
         if self.concerns(seen) {
             self.record(seen, &Who::of(&self.keyring, seen.subject));
@@ -253,6 +278,25 @@ impl Observer for DenialLog {
                 store,
                 "the store answers again"
             ),
+        }
+    }
+
+    fn challenge_provider(&self, kind: ChallengeKind, answers: bool, _now: Micros) {
+        let kind = kind.name();
+        if answers {
+            tracing::info!(
+                target: "palisade::challenge",
+                event = "challenge_provider_answers",
+                kind,
+                "the provider of challenges answers again"
+            );
+        } else {
+            tracing::warn!(
+                target: "palisade::challenge",
+                event = "challenge_provider_failing",
+                kind,
+                "the provider of challenges does not answer"
+            );
         }
     }
 

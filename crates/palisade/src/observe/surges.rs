@@ -43,9 +43,10 @@ pub(super) fn outcome(seen: &DecisionEvent<'_>) -> Option<(Flow, Attempt)> {
 
 #[cfg(test)]
 mod tests {
-    use palisade_core::facts::{Confidence, GuardFacts, GuardOp};
+    use palisade_core::facts::{Confidence, GuardFacts, GuardOp, RequestFacts};
+    use palisade_core::failure::fallback::Share;
     use palisade_core::guard::policy::GuardMode;
-    use palisade_core::time::{MINUTE, SECOND};
+    use palisade_core::time::{Clock, MINUTE, SECOND};
 
     use super::super::tests::{WatchedEngine, id, parts};
 
@@ -107,5 +108,55 @@ mod tests {
         let line =
             "rate_limiter_shadow_exceeded_total{scope=\"guard\",endpoint_class=\"login\"} 1\n";
         assert!(watched.scrape().contains(line));
+    }
+
+    #[tokio::test]
+    async fn ad_attack_is_in_audit_metrics_and_journal_with_its_numbers() {
+        let mut parts = parts();
+        parts.settings.adaptive.attack.floor = std::num::NonZeroU32::new(50).unwrap();
+        let limited = parts.limits.iter_mut().find(|one| one.name == "ip-auth");
+        limited.unwrap().under_attack = Some(Share::HALF);
+        let watched = WatchedEngine::new(parts);
+        for _ in 0..2 {
+            for n in 0..300 {
+                let ip = std::net::IpAddr::from([10, 0, (n / 100) as u8, n as u8]);
+                let facts = RequestFacts::new(ip, "GET", "/auth");
+                watched.check_n(&facts, 3).await;
+                // Below the throttle of the tests' policy.
+                watched.clock.advance(MINUTE / 300);
+            }
+        }
+        assert!(
+            watched
+                .scrape()
+                .contains("rate_limiter_under_attack{endpoint_class=\"auth\"} 1\n")
+        );
+        watched.clock.advance(10 * MINUTE);
+        assert!(
+            watched
+                .scrape()
+                .contains("rate_limiter_under_attack{endpoint_class=\"auth\"} 0\n")
+        );
+        let events = watched.events();
+        let of = |name: &str| {
+            let mut found = events.iter().filter(|event| event["event"] == name);
+            (found.next().unwrap().clone(), found.count())
+        };
+        let (declared, others) = of("attack_declared");
+        assert_eq!((&declared["class"], others), (&"auth".into(), 0));
+        assert_eq!(
+            (&declared["from"], &declared["to"]),
+            (&"usual 50".into(), &"threshold 250".into())
+        );
+        assert_eq!(of("attack_over").0["reason"], "quiet");
+        let notes = watched.lookout.outlook(watched.clock.now()).notes;
+        let words: Vec<_> = notes.iter().filter(|note| note.kind == "attack").collect();
+        assert!(
+            words[1]
+                .words
+                .starts_with("auth: attack declared (250 refusals"),
+            "{words:?}"
+        );
+        assert!(words[0].words.starts_with("auth: attack over"), "{words:?}");
     }
 }

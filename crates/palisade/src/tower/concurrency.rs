@@ -245,7 +245,7 @@ impl<J: Judge, K: Slots> Concurrency<J, K> {
         if let Some(key) = self.key.as_ref().and_then(|key| key(parts)) {
             return Ok(self.slots.take(&[b"k", key.as_slice()].concat()).await);
         }
-        let ip = self.gate.client_of(parts, id).await?;
+        let (ip, _) = self.gate.client_of(parts, id).await?;
         let prefix = Prefix::of(ip);
         Ok(self.slots.take(&[b"a", prefix.bytes()].concat()).await)
     }
@@ -269,9 +269,9 @@ impl<J: Judge, K: Slots> Concurrency<J, K> {
 }
 
 impl<B: Send, J: Judge, K: Slots> Rule<B> for Concurrency<J, K> {
-    type Kept = UnderWay<K::Lease>;
+    type State = UnderWay<K::Lease>;
 
-    async fn before(&self, request: Request<B>) -> Result<Passed<B, Self::Kept>, Refusal> {
+    async fn before(&self, request: Request<B>) -> Result<Passed<B, Self::State>, Refusal> {
         let id = self.gate.id_of(Head::of(&request));
         let (parts, body) = request.into_parts();
         let Some(kept) = self.take(&parts, id.as_ref()).await? else {

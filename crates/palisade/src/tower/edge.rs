@@ -87,7 +87,7 @@ impl<S, J> Layer<S> for EdgeLayer<J> {
 }
 
 impl<B: Send, J: Judge> Rule<B> for Edge<J> {
-    type Kept = Option<Marks>;
+    type State = Option<Marks>;
 
     fn at_once(&self, request: &mut Request<B>) -> Option<Result<Option<Marks>, Refusal>> {
         let gate = &self.gate;
@@ -97,7 +97,7 @@ impl<B: Send, J: Judge> Rule<B> for Edge<J> {
         gate.decide_at_once(request, Layers::Edge, |_, _| Some(Question::Edge))
     }
 
-    async fn before(&self, mut request: Request<B>) -> Result<Passed<B, Self::Kept>, Refusal> {
+    async fn before(&self, mut request: Request<B>) -> Result<Passed<B, Self::State>, Refusal> {
         let gate = &self.gate;
         if gate.asked(request.extensions()).is_some() {
             return Ok(Passed {

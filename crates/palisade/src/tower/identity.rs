@@ -85,7 +85,7 @@ impl<S, J> Layer<S> for IdentityLayer<J> {
 }
 
 impl<B: Send, J: Judge> Rule<B> for Identity<J> {
-    type Kept = Option<Marks>;
+    type State = Option<Marks>;
 
     fn at_once(&self, request: &mut Request<B>) -> Option<Result<Option<Marks>, Refusal>> {
         let gate = &self.gate;
@@ -97,7 +97,7 @@ impl<B: Send, J: Judge> Rule<B> for Identity<J> {
         })
     }
 
-    async fn before(&self, mut request: Request<B>) -> Result<Passed<B, Self::Kept>, Refusal> {
+    async fn before(&self, mut request: Request<B>) -> Result<Passed<B, Self::State>, Refusal> {
         let gate = &self.gate;
         let before = gate.asked(request.extensions());
         let (mut facts, path) = gate.facts(Head::of(&request), rest(before)).await?;

@@ -8,6 +8,7 @@ use arrayvec::ArrayVec;
 use palisade_core::decide::{JudgedCharges, decide_boxed};
 use palisade_core::facts::{ID_BYTES_MAX, Layers};
 use palisade_core::key::{Digest, Prefix};
+use palisade_core::limit::CountsFrom;
 use palisade_core::plan::{Charge, OnExceed};
 use palisade_core::policy::{Dimension, Limit, LimitDef};
 use palisade_core::time::{Clock, Micros};
@@ -189,6 +190,7 @@ impl<C: Clock> OneLimit<C> {
             previous: None,
             cost: 1,
             on_exceed: OnExceed::Deny,
+            from: CountsFrom::Now,
         };
         let judged = JudgedCharges {
             charges: std::slice::from_ref(&charge),

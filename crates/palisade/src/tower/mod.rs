@@ -6,6 +6,7 @@
 //! | [`IdentityLayer`] | after it | organisation, token, user, quota; alone: everything |
 //! | [`LoginLayer`] | around a login | asks the guard before, reports the outcome after |
 //! | [`ConcurrencyLayer`] | around what is slow | so many at once for each key |
+//! | [`LoadLayer`] | inside the others | so many at once as the measured latency allows |
 //!
 //! Where a limit of the policy has `concurrency`, the edge and identity layers hold a place of it from
 //! the head of a request to the last byte of its answer (B-SLOT).
@@ -55,6 +56,7 @@ mod gate;
 mod grpc;
 mod identity;
 mod judge;
+mod load;
 mod login;
 mod refusal;
 mod service;
@@ -66,6 +68,7 @@ pub use edge::EdgeLayer;
 pub use gate::{Decided, Gate};
 pub use identity::IdentityLayer;
 pub use judge::{Judge, OneLimit};
+pub use load::LoadLayer;
 pub use login::{Attempt, LoginLayer, LoginService, Outcome, by_status};
 pub use service::{Enforced, Enforcing};
 pub use who::Who;

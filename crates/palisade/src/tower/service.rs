@@ -53,11 +53,11 @@ pub trait Kept: Send {
 /// request that is not passed never reaches the application.
 pub trait Rule<B>: Clone + Send + Sync + 'static {
     /// State that is kept between the request and its answer.
-    type Kept: Kept;
+    type State: Kept;
 
     /// Decides about a request without waiting. `None` leaves it to [`Rule::before`]: the request
     /// is unchanged then, and nothing has been charged.
-    fn at_once(&self, _request: &mut Request<B>) -> Option<Result<Self::Kept, Refusal>> {
+    fn at_once(&self, _request: &mut Request<B>) -> Option<Result<Self::State, Refusal>> {
         None
     }
 
@@ -65,7 +65,7 @@ pub trait Rule<B>: Clone + Send + Sync + 'static {
     fn before(
         &self,
         request: Request<B>,
-    ) -> impl Future<Output = Result<Passed<B, Self::Kept>, Refusal>> + Send;
+    ) -> impl Future<Output = Result<Passed<B, Self::State>, Refusal>> + Send;
 }
 
 /// A service behind a rule, made by an [`EdgeLayer`](super::EdgeLayer) or another layer.
@@ -100,7 +100,7 @@ where
 {
     type Response = Response<Guarded<A>>;
     type Error = S::Error;
-    type Future = Enforcing<S::Future, R::Kept, A, S::Error>;
+    type Future = Enforcing<S::Future, R::State, A, S::Error>;
 
     /// Ready when the inner service is.
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {

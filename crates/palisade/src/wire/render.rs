@@ -44,6 +44,11 @@ impl Answer<'_> {
             raw(out, ",\"challenge\":");
             serde_json::to_writer(&mut *out, challenge)?;
         }
+        if let Some(refused) = self.challenge_refused {
+            raw(out, ",\"challenge_refused\":\"");
+            raw(out, refused.name());
+            raw(out, "\"");
+        }
         if let Some(lockout) = &self.lockout {
             raw(out, ",\"lockout\":");
             serde_json::to_writer(&mut *out, lockout)?;
@@ -56,6 +61,10 @@ impl Answer<'_> {
             raw(out, ",\"receipt\":");
             text(out, receipt)?;
         }
+        if let Some(reservation) = self.reservation {
+            raw(out, ",\"reservation\":");
+            text(out, reservation)?;
+        }
         if !self.not_asked.is_empty() {
             raw(out, ",\"not_asked\":");
             serde_json::to_writer(&mut *out, self.not_asked)?;
@@ -67,6 +76,14 @@ impl Answer<'_> {
         if !self.warnings.is_empty() {
             raw(out, ",\"warnings\":");
             serde_json::to_writer(&mut *out, self.warnings)?;
+        }
+        if let Some(is_on) = self.attack {
+            raw(out, ",\"attack\":");
+            raw(out, if is_on { "true" } else { "false" });
+        }
+        if let Some(limit) = self.limit_in_force {
+            raw(out, ",\"limit_in_force\":");
+            number(out, limit);
         }
         raw(out, ",\"headers\":{");
         separated(out, &self.headers, |out, (name, value)| {

@@ -39,7 +39,7 @@ impl ReserveCall {
     pub fn of(mut fields: Map<String, Value>, slash: EncodedSlash) -> Result<Self, WireError> {
         let mut hold = Hold::default();
         if let Some(written) = fields.remove("hold") {
-            hold.hold = duration(&written)?;
+            (hold.hold, hold.shorten) = (duration(&written)?, false);
         }
         match fields.remove("at_most") {
             None | Some(Value::Null) => {}

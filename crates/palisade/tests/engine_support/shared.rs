@@ -22,8 +22,11 @@ macro_rules! handles {
             }
 
             fn before<'a>(&'a self, call: Call<'a>) -> Answer<'a, ()> {
-                // Lets other tasks run between a read and its commit.
-                let gives_way = matches!(call, Call::Load(_) | Call::Commit(_));
+                // Lets other tasks run between a read and its commit or correction.
+                let gives_way = matches!(
+                    call,
+                    Call::Load(_) | Call::Commit(_) | Call::Correct(_)
+                );
                 Answer::later(async move {
                     if gives_way {
                         tokio::task::yield_now().await;

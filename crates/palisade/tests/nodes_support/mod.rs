@@ -6,6 +6,7 @@
     reason = "each test file uses its part of it"
 )]
 
+pub mod holds;
 pub mod load;
 
 use std::sync::Arc;
@@ -15,6 +16,7 @@ use std::time::Duration;
 use palisade::core::time::{Clock, HOUR, Micros};
 use palisade::core::{Decision, PolicySet};
 use palisade::store::Store;
+use palisade::store::memory::{MemoryConfig, MemoryStore};
 use palisade::store::postgres::{PostgresConfig, PostgresStore};
 use palisade::store::redis::{RedisConfig, RedisStore, TimeSource};
 use palisade::{Engine, EngineConfig};
@@ -131,6 +133,13 @@ pub fn redis(url: &str, text: &str, time: &StoreTime, wrong_us: &[i64]) -> Nodes
         RedisStore::new(config).unwrap()
     };
     Nodes::new(wrong_us.iter().map(store).collect(), text, time, wrong_us)
+}
+
+/// One node on the embedded store.
+pub fn embedded(text: &str) -> Nodes {
+    let time = StoreTime::Server;
+    let store = MemoryStore::new(time.right(), &MemoryConfig::default());
+    Nodes::new(vec![store], text, &time, &[0])
 }
 
 /// Nodes on a Postgres database of their own.

@@ -11,9 +11,9 @@ use palisade::core::plan::{Charge, OnExceed};
 use palisade::core::record::{RecordKey, RecordKind, RecordWrite};
 use palisade::core::time::{HOUR, Micros};
 use palisade::store::{
-    Answer, BucketReadings, Buckets, ChargeReadings, Commit, Entries, Entry, LoadedRecords, Record,
-    RecordPage, Records, Registries, Registry, ResetDone, StoreError, StoreStats, Take,
-    TakenCharge, Vitals, in_rounds,
+    Answer, BucketReadings, Buckets, ChargeReadings, Commit, Correction, CorrectionOutcome,
+    Entries, Entry, LoadedRecords, Record, RecordPage, Records, Registries, Registry, ResetDone,
+    StoreError, StoreStats, Take, TakenCharge, Vitals, in_rounds,
 };
 
 use crate::breakers::Expected;
@@ -492,6 +492,39 @@ impl Buckets for SimStore {
                 give_back(shared, &charges, now, |_, charge, state| {
                     charge.spec.give_back(state, now, charge.cost);
                 })
+            })
+            .await
+        })
+    }
+
+    fn correct<'a>(&'a self, correction: &'a Correction<'a>) -> Answer<'a, CorrectionOutcome> {
+        Answer::later(async move {
+            let mark = correction.mark.clone();
+            let more = own(&correction.more);
+            let back: Vec<Charge<'_>> = correction
+                .back
+                .iter()
+                .map(|one| one.charge.clone())
+                .collect();
+            let (back, taken_at) = (own(&back), correction.back.iter().map(|one| one.at));
+            let taken_at: Vec<Micros> = taken_at.collect();
+            self.call(refunding(), move |shared, now, command| {
+                let found = live(shared, &mark.key, now);
+                if found.map_or(0, |found| found.revision) != mark.expect {
+                    return CorrectionOutcome::Conflict;
+                }
+                shared
+                    .records
+                    .extend(stored(&mark.write()).map(|new| (mark.key, new)));
+                let mut made = charge(shared, &more, Take::Consume, now, command);
+                let back = give_back(shared, &back, now, |at, charge, state| {
+                    let taken_at = taken_at[at];
+                    charge
+                        .spec
+                        .give_back_taken(state, taken_at, now, charge.cost);
+                });
+                made.readings.extend(back.readings);
+                CorrectionOutcome::Made(made)
             })
             .await
         })

@@ -2,10 +2,14 @@
 //! defaults with the core's own.
 
 mod guard;
+mod send;
 
 use std::num::NonZeroU32;
 use std::time::Duration;
 
+use palisade_core::adaptive::AdaptiveSettings;
+use palisade_core::adaptive::attack::AttackSettings;
+use palisade_core::adaptive::load::LoadSettings;
 use palisade_core::decision::{Challenge, Level};
 use palisade_core::failure::fallback::{BurstPace, Share};
 use palisade_core::failure::{AvailabilitySettings, FallbackPolicy, LocalCap};
@@ -19,7 +23,7 @@ use crate::document::schema::{Schema, Section, read_table};
 use crate::document::tree::{Node, Table, lookup};
 use crate::named;
 use crate::policy::sections::Urls;
-use crate::policy::tables::{ReservationsTable, RlsTable};
+use crate::policy::tables::{AdaptiveTable, ProtectedPart, ReservationsTable, RlsTable};
 use crate::section;
 
 named!(Level {
@@ -149,6 +153,7 @@ pub(crate) fn settings(root: &Table, headers: HeaderFamilies, sink: &mut Sink) -
     let urls = read_table::<Urls>(root, sink);
     let rls = read_table::<RlsTable>(root, sink);
     let reservations = read_table::<ReservationsTable>(root, sink);
+    let adaptive = adaptive(root, sink);
     let urls = urls?;
     Some(Settings {
         guard: guard?,
@@ -170,7 +175,29 @@ pub(crate) fn settings(root: &Table, headers: HeaderFamilies, sink: &mut Sink) -
         reservations: reservations.map(|table| ReservationSettings {
             max_hold_us: micros(table.max_hold),
         })?,
+        adaptive: adaptive?,
         ..Settings::default()
+    })
+}
+
+/// Reads the settings of adaptive limits.
+fn adaptive(root: &Table, sink: &mut Sink) -> Option<AdaptiveSettings> {
+    let from = read_table::<AdaptiveTable>(root, sink)?;
+    if from.min > from.max {
+        let origin = lookup(root, "adaptive").map_or(Origin::Nowhere, |entry| entry.key.clone());
+        let message = "`adaptive.min` is above `adaptive.max`";
+        sink.report_with(&origin, message, "lower `min`, or raise `max`");
+        return None;
+    }
+    let (min, max) = (from.min, from.max);
+    Some(AdaptiveSettings {
+        load: from
+            .protect
+            .map(|ProtectedPart::Upstream| LoadSettings { min, max }),
+        attack: AttackSettings {
+            surge: from.surge,
+            floor: from.surge_min,
+        },
     })
 }
 

@@ -34,6 +34,22 @@ impl Decode for Shares {
     }
 }
 
+/// One share of a limit, in thousandths.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Share(pub(crate) u16);
+
+impl Decode for Share {
+    fn kind() -> String {
+        "share from 0.001 to 1".into()
+    }
+
+    fn decode(node: &Node) -> Result<Self, Problems> {
+        share(&node.value).map(Self).ok_or_else(|| {
+            vec![Problem::new("must be a share from 0.001 to 1").hint("write for example `0.25`")]
+        })
+    }
+}
+
 /// A share in thousandths.
 fn share(value: &Value) -> Option<u16> {
     let share = match value {

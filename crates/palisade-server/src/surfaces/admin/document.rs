@@ -7,7 +7,7 @@ use utoipa::OpenApi;
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
 
 use super::{
-    allowlist, blocks, cache, candidate, clients, explain, health, keys, lookup, quota,
+    allowlist, attack, blocks, cache, candidate, clients, explain, health, keys, lookup, quota,
     reservations, reset,
 };
 use crate::surfaces::decide;
@@ -30,7 +30,8 @@ use crate::surfaces::decide;
         clients::add, clients::remove, clients::list,
         cache::invalidate, cache::show, blocks::list, blocks::lift,
         explain::explain, candidate::show, lookup::look_up,
-        reservations::list, reservations::release
+        reservations::list, reservations::release,
+        attack::show, attack::set
     )
 )]
 struct Administration;

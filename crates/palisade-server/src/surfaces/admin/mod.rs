@@ -2,6 +2,7 @@
 
 pub(crate) mod access;
 mod allowlist;
+mod attack;
 mod blocks;
 mod cache;
 mod candidate;
@@ -294,6 +295,7 @@ fn administration() -> Router<Operations> {
             "/admin/reservations/{id}/release",
             post(reservations::release),
         )
+        .route("/admin/attack", get(attack::show).put(attack::set))
         .route("/admin/candidate", get(candidate::show))
         .route("/admin/lookup", post(lookup::look_up))
 }

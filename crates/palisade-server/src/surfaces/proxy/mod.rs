@@ -3,6 +3,7 @@
 //! reported to it.
 
 mod body;
+mod challenge;
 mod connections;
 mod headers;
 mod health;
@@ -11,6 +12,7 @@ mod interim;
 mod kept;
 mod login;
 mod page;
+mod place;
 mod pool;
 mod spend;
 mod upgrade;
@@ -21,22 +23,25 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::header::SET_COOKIE;
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
 use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
-use palisade::engine::{RequestAnswer, ReservationGuard};
+use palisade::engine::{LoadPermit, RequestAnswer, ReservationGuard};
 use palisade::extract::client_id::FORM_BYTES_MAX;
 use palisade::extract::{ArrivedRequest, arrive};
 use palisade_core::RequestFacts;
 use palisade_core::budget::Costs;
+use palisade_core::challenge::{ChallengeFlow, ShownPass};
 use palisade_core::facts::Surface as Came;
 use palisade_policy::{OutcomeRoute, Spend};
 use tokio::sync::RwLock;
 
 use crate::failure::Failure;
 use crate::serve::{Client, Early, Handler, On, Surface, SurfaceAddress, task};
+use crate::surfaces::challenge::{Passes, moved};
 use crate::surfaces::enforcer::{ArrivalCheck, Visit};
 use crate::surfaces::exchange::ids::RequestId;
 use crate::surfaces::exchange::problem::Problem;
@@ -173,9 +178,28 @@ impl Proxy {
             authority: authority(&parts.uri),
             edge: &edge,
         };
-        let passing = match self.decide(&hop, &parts, body, id, spend).await? {
+        let is_secure = hop.is_secure(&parts.headers);
+        let uses = self.challenges(parts.uri.path());
+        if uses.is_for_page {
+            return self.challenge_page(&hop, &parts, body, id).await;
+        }
+        // The application never sees them, and they are no sign that anybody is logged in.
+        let passes = match uses.pass_seconds {
+            Some(_) => Passes::taken_from(&mut parts.headers, is_secure),
+            None => Passes::default(),
+        };
+        let decided = self.decide(&hop, &parts, &passes, body, id, spend);
+        let passing = match decided.await? {
             Passage::Open(passing) => *passing,
-            Passage::Closed(answer) => return Ok(refused_for(spend, &answer, id, &parts.headers)),
+            Passage::Closed(answer) => {
+                let flow = ChallengeFlow::Request;
+                return Ok(self.refuse(*answer, flow, spend.as_ref(), (&hop, &parts), id));
+            }
+        };
+        let engine = &self.enforcer.engine;
+        let place = match engine.take_place(&passing.answer.policy, &passing.facts) {
+            Ok(place) => place,
+            Err(shed) => return Ok(refused_for(spend, &shed, id, &parts.headers)),
         };
         let has_costs = passing.spending.is_some();
         let hang_up = || client.hang_up(parts.version);
@@ -183,10 +207,15 @@ impl Proxy {
         let hold = hold.map(|guard| Hold::new(guard, hang_up(), passing.spending));
         let attempt = match passing.login {
             None => None,
-            Some(login) => match login.ask(&self.enforcer, &self.doubts).await? {
-                Verdict::Go(attempt) => Some((attempt, parts.headers.clone())),
-                Verdict::Refused(answer) => return Ok(refused(&answer, id, &parts.headers)),
-            },
+            Some(login) => {
+                let flow = login.flow();
+                match login.ask(&self.enforcer, &self.doubts).await? {
+                    Verdict::Go(attempt) => Some((attempt, parts.headers.clone())),
+                    Verdict::Refused(answer) => {
+                        return Ok(self.refuse(*answer, flow, None, (&hop, &parts), id));
+                    }
+                }
+            }
         };
         let mut request = Request::from_parts(parts, passing.body);
         headers::towards_upstream(request.headers_mut(), &wishes, &hop, id);
@@ -203,13 +232,15 @@ impl Proxy {
         let spoken = std::mem::replace(request.version_mut(), Version::HTTP_11);
         let mut response = match attempt {
             None => {
-                self.forward(request, client.early(spoken), hold, id)
+                self.forward(request, client.early(spoken), (hold, place), id)
                     .await?
             }
-            Some((attempt, asked)) => match self.attempt(attempt, request, hold, id).await? {
-                Ok(response) => response,
-                Err(answer) => return Ok(refused(&answer, id, &asked)),
-            },
+            Some((attempt, asked)) => {
+                match self.attempt(attempt, request, (hold, place), id).await? {
+                    Ok(response) => response,
+                    Err(answer) => return Ok(refused(&answer, id, &asked)),
+                }
+            }
         };
         if [StatusCode::UNAUTHORIZED, StatusCode::FORBIDDEN].contains(&response.status()) {
             let now = self.enforcer.engine.clock().now();
@@ -217,6 +248,12 @@ impl Proxy {
             observer.application_refused(&passing.facts, now);
         }
         headers::towards_client(response.headers_mut(), &passing.answer);
+        let note = passing.answer.decision.pass.as_ref();
+        let seconds = uses.pass_seconds.unwrap_or_default();
+        let cookie = moved(ChallengeFlow::Request, note, seconds, is_secure);
+        if let Some(cookie) = cookie {
+            response.headers_mut().append(SET_COOKIE, cookie);
+        }
         if let Some(spend) = spend.as_deref().filter(|spend| spend::is_openai(spend)) {
             openai::show(
                 response.headers_mut(),
@@ -232,6 +269,7 @@ impl Proxy {
         &self,
         hop: &Hop<'_>,
         parts: &Parts,
+        passes: &Passes,
         body: Incoming,
         id: &RequestId,
         spend: &mut Option<Arc<Spend>>,
@@ -248,6 +286,9 @@ impl Proxy {
             id,
         };
         let mut arrived = arrive(hop.edge, visit.request(None), visit.now);
+        if let Ok(arrived) = arrived.as_mut() {
+            arrived.facts.pass = passes.of(ChallengeFlow::Request);
+        }
         let route = arrived
             .as_mut()
             .ok()
@@ -257,13 +298,19 @@ impl Proxy {
             let arrived = arrived.as_mut().ok();
             *spend = arrived.and_then(|arrived| self.spend_route(arrived));
         }
-        let arrived = match enforcer.admit(visit, arrived).await? {
+        let mut arrived = match enforcer.admit(visit, arrived).await? {
             ArrivalCheck::In(arrived) => arrived,
             ArrivalCheck::Out(answer) => return Ok(Passage::Closed(answer)),
         };
         let taken = match spend {
             Some(spend) => self.take_costs(spend, parts, body).await,
-            None => self.take(hop, parts, &arrived, route, body).await,
+            None => {
+                let route = route.map(|route| {
+                    let pass = passes.of(route.flow.into());
+                    (route, pass)
+                });
+                self.take(hop, parts, &arrived, route, body).await
+            }
         };
         let TakenRequest { body, login, costs } = match taken {
             Ok(taken) => taken,
@@ -272,6 +319,7 @@ impl Proxy {
                 return Ok(Passage::Closed(Box::new(answer)));
             }
         };
+        arrived.facts.known_device = login.as_ref().is_some_and(Login::is_of_known_device);
         let (spending, costs) = costs.unzip();
         let decided = enforcer.decide(visit, arrived, body.bytes(), costs).await?;
         if !decided.answer.decision.is_allowed() {
@@ -338,7 +386,7 @@ impl Proxy {
         hop: &Hop<'_>,
         parts: &Parts,
         arrived: &ArrivedRequest<'_>,
-        route: Option<OutcomeRoute>,
+        route: Option<(OutcomeRoute, Option<Box<ShownPass>>)>,
         body: Incoming,
     ) -> Result<TakenRequest, Problem> {
         // If the application agreed, the tunnel would carry requests past every limit.
@@ -354,13 +402,14 @@ impl Proxy {
         } else {
             Outgoing::streamed(body)
         };
-        let Some(route) = route else {
+        let Some((route, pass)) = route else {
             return Ok(TakenRequest::of(body, None));
         };
         let tried = Tried {
             parts,
             seen: &arrived.facts,
             body: body.bytes().unwrap_or_default(),
+            pass,
             is_secure: hop.is_secure(&parts.headers),
         };
         let login = Login::read(&self.enforcer, route, &tried)?;
@@ -371,16 +420,16 @@ impl Proxy {
         &self,
         mut request: Request<Outgoing>,
         early: Option<Early>,
-        mut hold: Option<Hold>,
+        (mut hold, place): (Option<Hold>, Option<LoadPermit>),
         id: &RequestId,
     ) -> Result<Response<Relayed>, Problem> {
         let upgrade = upgrade::wanted(&mut request);
         let Some(early) = early.filter(|_| upgrade.is_none()) else {
-            let asked = self.ask(request, upgrade.is_some(), &mut hold, id);
+            let asked = self.ask(request, upgrade.is_some(), (&mut hold, place), id);
             return self.relayed(asked.await?, upgrade, hold, id);
         };
         interim::pass_on(&mut request, &early);
-        let response = self.ask(request, false, &mut hold, id).await?;
+        let response = self.ask(request, false, (&mut hold, place), id).await?;
         early.told().await;
         self.relayed(response, None, hold, id)
     }
@@ -390,10 +439,10 @@ impl Proxy {
         &self,
         request: Request<Outgoing>,
         upgrades: bool,
-        hold: &mut Option<Hold>,
+        (hold, place): (&mut Option<Hold>, Option<LoadPermit>),
         id: &RequestId,
     ) -> Result<Response<Arriving>, Problem> {
-        let asked = self.link.ask(request, upgrades, id);
+        let asked = place::ask(&self.link, request, upgrades, place, id);
         match hold {
             None => asked.await,
             Some(hold) => hold.wait_for(Box::pin(asked).as_mut()).await,
@@ -406,13 +455,19 @@ impl Proxy {
         &self,
         attempt: Box<Attempted>,
         mut request: Request<Outgoing>,
-        hold: Option<Hold>,
+        (hold, place): (Option<Hold>, Option<LoadPermit>),
         id: &RequestId,
     ) -> Result<Result<Response<Relayed>, RequestAnswer>, Problem> {
         let upgrade = upgrade::wanted(&mut request);
         let link = Arc::clone(&self.link);
         let under_way = Arc::clone(&self.under_way).try_read_owned().ok();
-        let seen = attempt.see(link, request, upgrade.is_some(), id.clone(), under_way);
+        let seen = attempt.see(
+            (link, place),
+            request,
+            upgrade.is_some(),
+            id.clone(),
+            under_way,
+        );
         match seen.await? {
             Seen::Refused(answer) => Ok(Err(answer)),
             Seen::Answered(response, wait) => {
@@ -449,12 +504,12 @@ impl Proxy {
 
 /// A refusal, in the shape that the route asks for.
 fn refused_for(
-    spend: &Option<Arc<Spend>>,
+    spend: Option<&Arc<Spend>>,
     answer: &RequestAnswer,
     id: &RequestId,
     asked: &HeaderMap,
 ) -> Response<Relayed> {
-    match spend.as_deref().filter(|spend| spend::is_openai(spend)) {
+    match spend.filter(|spend| spend::is_openai(spend)) {
         Some(spend) => own(openai::refused(answer, &spend.unit, id)),
         None => refused(answer, id, asked),
     }

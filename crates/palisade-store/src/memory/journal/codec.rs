@@ -195,6 +195,7 @@ const fn code_of(registry: Registry) -> u8 {
         Registry::Overages => 4,
         Registry::ApiKeys => 5,
         Registry::Clients => 6,
+        Registry::Attacks => 7,
     }
 }
 

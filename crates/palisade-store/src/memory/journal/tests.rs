@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use palisade_core::limit::{Algorithm, Window};
+use palisade_core::plan::OnExceed;
 use palisade_core::record::{RecordKey, RecordKind, RecordWrite};
 use palisade_core::time::{DAY, MINUTE, Micros};
 use parking_lot::Mutex;
@@ -18,7 +19,8 @@ use crate::conformance::{Rng, START, TestClock, TestLimits, spec};
 use crate::memory::records::StoredRecord;
 use crate::memory::{MemoryConfig, MemoryStore};
 use crate::{
-    Buckets, Commit, Entry, Record, Records, Registries, Registry, StoreError, Take, Vitals,
+    Buckets, Commit, Correction, CorrectionOutcome, Entry, Mark, Record, Records, Registries,
+    Registry, StoreError, Take, Vitals,
 };
 
 /// A disk in memory that fails on demand.
@@ -719,4 +721,43 @@ async fn q_durable_a_commit_during_a_snapshot_is_whole_or_not_at_all() {
         );
     }
     assert!(snapshots > 1_000, "only {snapshots} snapshots were taken");
+}
+
+/// While corrections go on, the machine stops: each is on disk with its mark, or not at all.
+#[tokio::test(flavor = "multi_thread")]
+async fn b_crash_a_correction_and_its_mark_survive_together() {
+    let quotas = quotas();
+    let charge = quotas.charge_of("fixed", "q", 1, OnExceed::Count);
+    let mut rng = Rng::new(3);
+    let mut kept = 0;
+    for left in (100..6_000).step_by(150) {
+        let disk = SimDisk::default().stopping_after(left);
+        let (store, _) = open(&disk, u64::MAX).unwrap();
+        for turn in 0.. {
+            let correction = Correction {
+                mark: Mark {
+                    key: COUNTER,
+                    expect: turn,
+                    bytes: Vec::new(),
+                    expires_at: START.plus(DAY),
+                },
+                more: vec![charge.clone()],
+                back: Vec::new(),
+            };
+            let outcome = store.correct(&correction).await.unwrap();
+            assert!(matches!(outcome, CorrectionOutcome::Made(_)), "{outcome:?}");
+            if store.health().is_err() {
+                break;
+            }
+        }
+        drop(store);
+        let (store, _) = open(&disk.restart(&mut rng), u64::MAX).unwrap();
+        let looked = store.charge(std::slice::from_ref(&charge), Take::Peek);
+        let counted = looked.await.unwrap().readings[0].used;
+        let marked = store.load(&[COUNTER]).await.unwrap().records.pop().unwrap();
+        let marked = marked.map_or(0, |record| record.revision);
+        assert_eq!(counted, marked, "stopped at {left}");
+        kept += u64::from(marked > 0);
+    }
+    assert!(kept > 20, "only {kept} crashes kept anything");
 }

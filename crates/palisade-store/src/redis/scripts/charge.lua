@@ -7,13 +7,17 @@
 --
 -- KEYS    the buckets, each once
 -- ARGV[1] the limits in use: per limit '<BI6I6d' flags, limit, capacity, window in µs
---         (0: month, -1: year)
+--         (0: month, -1: year); if 16 was added to the flags then '<d' the instant that a
+--         charge counts from (below zero: so many µs ago, less 1)
 -- ARGV[2] the decisions, one after the other: '<BB' operation, buckets; if 128 was added to
---         the operation '<d' the instant (else it is this server's clock); per bucket
+--         the operation '<d' the instant (else it is this server's clock); if 64 was added
+--         '<I2ddI4' a mark: its key's place, the revision it must have, when it ends, the
+--         length of its bytes, then these; per bucket
 --         '<I2I2I6' its key's place, its limit's place, cost; if something is given back,
---         then per bucket '<d' when it was taken
+--         then per bucket '<d' when it was taken (-1: the cost is charged instead)
 -- returns one string: '<d' the clock (0: it was not read), then per decision '<BB'
---         admitted, rebuilt, and per bucket either the head of its bytes as a charge has
+--         admitted (of a decision with a mark: 0 the record has changed, and nothing was
+--         done; 1 done; 2 the mark was there, and nothing was done), rebuilt, and per bucket either the head of its bytes as a charge has
 --         left them, or '<BBddd' 0, kind, two numbers of the state found (after a refund:
 --         left), wait
 --
@@ -276,6 +280,16 @@ local function hits(raw, now, cost, counts, l)
   if cost == 0 then return wait, total, newest, total > 0 and raw, false end
 
   local after, head, bytes = now - now % l.slot + l.slot - 1
+  if l.from then
+    after = rare().counts_from(now, l)
+    -- It has left its window already.
+    if after + span <= now then return wait, total, newest, total > 0 and raw, false end
+    if after < newest then
+      bytes = rare().insert(raw, now, after, cost, l)
+      local moved = life ~= l.life and newest - newest % l.grain + l.reach
+      return wait, total, newest, bytes, moved, sub(bytes, 1, byte(bytes) % 16 == 6 and 21 or 19)
+    end
+  end
   if total == 0 then
     if cost < 2 ^ 32 then
       head = pack(HEAD, 65 + l.wide * 16, l.life, cost, after, cost)
@@ -373,6 +387,35 @@ rare = function()
   local function recode(raw, wide, count)
     local list, life = read(raw)
     return write(list, life, wide, count)
+  end
+
+  -- The instant at which a charge is kept that does not count from now: what was used earlier
+  -- shares the slots of other hits, a hold ends exactly.
+  local function counts_from(now, l)
+    if l.from < 0 then return math.max(0, now + l.from + 1) end
+    local at = math.min(now, l.from)
+    return at - at % l.slot + l.slot - 1
+  end
+
+  -- Hits put in their place among the others, of which those that are out are left out.
+  local function insert(raw, now, at, cost, l)
+    local list, _, wide, count = read(raw)
+    local kept, place = {}, 1
+    for _, e in ipairs(list) do
+      if e[1] + l.span > now then kept[#kept + 1] = e end
+    end
+    while kept[place] and kept[place][1] < at do place = place + 1 end
+    local same = kept[place]
+    if same and same[1] == at then
+      same[2] = same[2] + cost
+    else
+      table.insert(kept, place, { at, cost })
+    end
+    for _, e in ipairs(kept) do
+      if e[2] > 255 then count = math.max(count, 4) end
+      if e[2] >= 2 ^ 32 then count = 6 end
+    end
+    return write(kept, l.life, math.max(wide, l.wide), count)
   end
 
   -- Takes `cost` out of the entries that `picks` says, the one at `from` first.
@@ -482,7 +525,10 @@ rare = function()
   local function adopt(kind, raw, now, l)
     local held = used(kind, raw, now, l)
     if held < 1 then return false end
+    local from = l.from
+    l.from = false
     local _, _, _, bytes, ends = l.lane(false, now, held, true, l)
+    l.from = from
     return bytes, ends
   end
 
@@ -504,7 +550,22 @@ rare = function()
     return give_back_window(raw, now, cost, l, taken), ends
   end
 
-  made = { recode = recode, adopt = adopt, refund = refund }
+  -- Charges a cost that may not fit; the bytes, the instant at which they end where it
+  -- has moved on, and the wait.
+  local function surcharge(kind, raw, now, cost, l)
+    local lane = raw and lane_of(kind) or l.lane
+    local wait = lane(raw, now, cost, false, l)
+    if wait ~= FITS and not l.counts then return raw, false, wait end
+    local held, ends = raw, false
+    if raw and kind ~= l.kind then held, ends = adopt(kind, raw, now, l) end
+    local _, _, _, new, ending = l.lane(held, now, cost, true, l)
+    return new, ending or ends, wait
+  end
+
+  made = {
+    recode = recode, adopt = adopt, refund = refund, surcharge = surcharge,
+    counts_from = counts_from, insert = insert,
+  }
   return made
 end
 
@@ -521,6 +582,11 @@ do
   while at <= #text do
     local flags, limit, capacity, span
     flags, limit, capacity, span, at = unpack_struct('<BI6I6d', text, at)
+    local from = false
+    if flags >= 16 then
+      from, at = unpack_struct('<d', text, at)
+      flags = flags - 16
+    end
     local algorithm, kind, lane, slot, calendar = flags % 4, HITS, hits, 1, false
     if span == 0 then
       span, calendar = 31 * DAY, month_of
@@ -544,7 +610,7 @@ do
       kind = kind, lane = lane, limit = limit, capacity = capacity, span = span, slot = slot,
       wide = far < 2 ^ 32 and 4 or far < 2 ^ 40 and 5 or far < 2 ^ 48 and 6 or 7,
       calendar = calendar, denies = flags < 4 or flags >= 12, counts = flags >= 8 and flags < 12,
-      overdraft = flags >= 12,
+      overdraft = flags >= 12, from = from,
       life = life, grain = grain, reach = reach,
       step_hi = false, step_lo = false, burst_hi = false, burst_lo = false,
     }
@@ -567,12 +633,13 @@ end
 -- something is given back. Answers as a lane does, after the bytes and their kind.
 local function unusual(raw, kind, now, cost, l, operation, taken)
   if operation > PEEK then
-    local ending
-    raw, ending = rare().refund(kind, raw, now, cost, l, taken)
+    local change, ending, waited = rare().refund, nil, nil
+    if taken and taken < 0 then change = rare().surcharge end
+    raw, ending, waited = change(kind, raw, now, cost, l, taken)
     kind = raw and kind_of(raw) or EMPTY
     local lane = raw and lane_of(kind) or l.lane
     local wait, a, b = lane(raw, now, cost, false, l)
-    return raw, kind, wait, a, b, nil, ending
+    return raw, kind, waited or wait, a, b, nil, ending
   end
   local wait, a, b = lane_of(kind)(raw, now, cost, false, l)
   local new, ending
@@ -603,18 +670,27 @@ local clock = false
 local said, length, late, injected = { byte(asked, 1, 64) }, 1, {}, false
 local places, news, endings = {}, {}, {}
 
--- A decision's operation, its number of buckets, its instant (false: the server's clock) and
--- where its buckets begin.
+-- A decision's operation, its number of buckets, its instant (false: the server's clock), and
+-- where its buckets and its mark (false: it has none) begin.
 local function header(at)
   local operation, buckets = byte(asked, at, at + 1)
-  if operation < 128 then return operation, buckets, false, at + 2 end
-  return operation - 128, buckets, unpack_struct('<d', asked, at + 2), at + 10
+  local now, mark = false, false
+  at = at + 2
+  if operation >= 128 then
+    operation, now = operation - 128, unpack_struct('<d', asked, at)
+    at = at + 8
+  end
+  if operation >= 64 then
+    local length = unpack_struct('<I4', asked, at + 18)
+    operation, mark, at = operation - 64, at, at + 22 + length
+  end
+  return operation, buckets, now, at, mark
 end
 
 local at = 1
 while at <= #asked do
-  local operation, buckets, now, first = header(at)
-  local shows_left = operation == CHARGE
+  local operation, buckets, now, first, mark = header(at)
+  local shows_left, has_instants = operation == CHARGE, operation == GIVE_BACK
   if operation == PART then operation = CHARGE end
   if now then
     injected = true -- tests only
@@ -624,6 +700,23 @@ while at <= #asked do
       clock = time[1] * 1000000 + time[2]
     end
     now = clock
+  end
+
+  if mark then
+    -- Laid out like a record of `commit.lua`.
+    local place, expected, ending, size = unpack_struct('<I2ddI4', asked, mark)
+    local text, raw, revision = sub(asked, mark + 22, mark + 21 + size), bytes[place], 0
+    if raw and #raw >= 14 then
+      local found, stands = unpack_struct('<I7I7', raw)
+      if stands > now then revision = found end
+    end
+    if revision == expected and ending > now and (not raw or #raw >= 14) then
+      put(place, pack('<I7I7', expected + 1, ending) .. text, ending)
+      mark = 1
+    else
+      mark = revision == expected + 1 and sub(raw, 15) == text and 2 or 0
+      operation = PEEK
+    end
   end
 
   local admitted, rebuilt, head_at = 1, 0, length + 1
@@ -646,7 +739,7 @@ while at <= #asked do
       if not l.step_hi then with_ticks(l) end
       kind = raw and kind_of(raw) or EMPTY
       if kind == EMPTY or lane_of(kind)(raw, now, 1, false, l) then
-        local taken = operation == GIVE_BACK
+        local taken = has_instants
           and unpack_struct('<d', asked, first + ASKED * buckets + 8 * (i - 1))
         raw, kind, wait, a, b, new, ending = unusual(raw, kind, now, cost, l, operation, taken)
         if operation > PEEK then put(place, raw, ending) end
@@ -663,7 +756,7 @@ while at <= #asked do
     places[i], news[i], endings[i] = place, new, ending
     said[head_at + i] = shows_left and wait == FITS and head or full(kind, a, b, wait)
   end
-  if operation == GIVE_BACK then at = at + 8 * buckets end
+  if has_instants then at = at + 8 * buckets end
 
   if operation > PEEK then
     admitted = 1
@@ -680,7 +773,8 @@ while at <= #asked do
       end
     end
   end
-  if admitted == 0 or rebuilt > 0 then said[head_at] = string.char(admitted, rebuilt) end
+  admitted = mark or admitted
+  if admitted ~= 1 or rebuilt > 0 then said[head_at] = string.char(admitted, rebuilt) end
 end
 
 for place = 1, #KEYS do

@@ -5,7 +5,8 @@
 //! shared store; a decision costs only the time to compute it. Changes by operators (allowlist,
 //! tiers, resets, lifted blocks, sessions) apply to both policies.
 
-mod receipts;
+mod counterparts;
+mod reservations;
 mod tally;
 mod verdict;
 
@@ -16,6 +17,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use palisade_core::Id;
+use palisade_core::budget::Reservation;
 use palisade_core::decision::Decision;
 use palisade_core::facts::{DescriptorFacts, GuardFacts, GuardOp, RequestFacts};
 use palisade_core::policy::TenantPolicy;
@@ -28,7 +30,7 @@ use super::ports::Tenants;
 use super::{
     DescriptorAnswer, Engine, EngineConfig, LiftSubject, LiftTarget, ResetSelector, Score, Subject,
 };
-use receipts::Receipts;
+use counterparts::Counterparts;
 use tally::Tally;
 
 pub use tally::{CandidateReport, CauseCounts, ComparisonCounts, FirstDifference};
@@ -78,7 +80,8 @@ type Later<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 pub(super) struct Candidate {
     engine: Engine,
     tenants: Arc<CandidateTenants>,
-    receipts: Receipts,
+    receipts: Counterparts<Box<str>>,
+    reservations: Counterparts<Reservation>,
     tally: Tally,
     keys_max: u64,
     shows_header: AtomicBool,
@@ -107,6 +110,7 @@ impl Candidate {
             live: Arc::clone(&live.tenants),
         });
         let records_max = (bundle.keys_max / KEYS_PER_RECORD).max(1);
+        let most = usize::try_from(records_max).unwrap_or(usize::MAX);
         let config = MemoryConfig {
             keys_max: bundle.keys_max,
             records_max,
@@ -129,7 +133,8 @@ impl Candidate {
         Self {
             engine: Engine::sharing(config, Arc::clone(&live.registries)),
             tenants,
-            receipts: Receipts::new(usize::try_from(records_max).unwrap_or(usize::MAX)),
+            receipts: Counterparts::new(most),
+            reservations: Counterparts::new(most),
             tally: Tally::new(live.policy.load().revision, &bundle.policy, now),
             keys_max: bundle.keys_max,
             shows_header: AtomicBool::new(bundle.header),
@@ -259,7 +264,7 @@ impl Engine {
         let mut would_be = candidate.request(facts).await;
         // If both allowed, a refund of the live charge must reach the candidate's buckets, too.
         if let (Some(live), Some(own)) = (&decision.receipt, would_be.receipt.take()) {
-            candidate.receipts.note(live, own);
+            candidate.receipts.note(&**live, own);
         }
         candidate.compare(self, Subject::Request(facts), decision, &would_be)
     }

@@ -15,6 +15,7 @@
 //! this one stack.
 
 pub(super) mod both_names;
+mod corrections;
 mod denials;
 mod fallback;
 mod leases;
@@ -43,6 +44,7 @@ use fallback::CapLimits;
 use leases::{Leases, is_leasable, leased_spec};
 use store::StoreBuckets;
 
+pub(super) use corrections::PlacedCorrection;
 pub(super) use denials::is_reservable;
 
 /// All counters of one node.

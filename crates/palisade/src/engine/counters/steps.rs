@@ -14,6 +14,12 @@ use super::super::link::{CallTimes, LIMITS, NoAnswer};
 use super::leases::{Lease, Origin, leased_spec};
 use super::{ChargeOutcome, Counters, Layer, Terms};
 
+/// Those of `all` that are in this place.
+pub(super) fn in_place<T: Clone>(all: &[(Place, T)], wanted: Place) -> Vec<T> {
+    let own = all.iter().filter(|(place, _)| *place == wanted);
+    own.map(|(_, one)| one.clone()).collect()
+}
+
 /// One charge on its way through the layers.
 pub(super) struct Step<'c, 'p> {
     pub(super) charge: &'c Charge<'p>,
@@ -165,11 +171,10 @@ impl Counters {
         lines: &[(Place, TakenCharge<'_>)],
         ends: Instant,
     ) -> Result<ChargeReadings, NoAnswer> {
-        let of = |wanted: Place| -> Vec<TakenCharge<'_>> {
-            let own = lines.iter().filter(|(place, _)| *place == wanted);
-            own.map(|(_, taken)| taken.clone()).collect()
-        };
-        let (here, there) = (of(Place::Process), of(Place::Store));
+        let (here, there) = (
+            in_place(lines, Place::Process),
+            in_place(lines, Place::Store),
+        );
         let far = match there.is_empty() {
             true => nothing(self.store.now()),
             false => self.store.give_back(LIMITS, &there, ends).await?,
@@ -232,7 +237,7 @@ impl<'c, 'p> Step<'c, 'p> {
 
 impl<'c, 'p> Steps<'c, 'p> {
     /// Charges that were made in these places before.
-    fn placed(charges: impl Iterator<Item = (&'c Charge<'p>, Place)>) -> Self
+    pub(super) fn placed(charges: impl Iterator<Item = (&'c Charge<'p>, Place)>) -> Self
     where
         'p: 'c,
     {
@@ -287,7 +292,7 @@ impl<'c, 'p> Steps<'c, 'p> {
     }
 
     /// The readings of this process and of the store, in the order of the charges.
-    fn filled(mut self, near: &ChargeReadings, far: &ChargeReadings) -> ChargeReadings {
+    pub(super) fn filled(mut self, near: &ChargeReadings, far: &ChargeReadings) -> ChargeReadings {
         self.fill(Layer::Process, near);
         self.fill(Layer::Store, far);
         self.gather(near, far, false)

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use palisade_core::plan::Charge;
 use palisade_core::time::Micros;
-use palisade_store::{ChargeReadings, Take, TakenCharge};
+use palisade_store::{ChargeReadings, Correction, CorrectionOutcome, Take, TakenCharge};
 use tokio::time::Instant;
 
 use super::super::link::{CallTimes, For, LIMITS, Link, NoAnswer};
@@ -90,6 +90,24 @@ impl StoreBuckets {
         let charges: Vec<Charge<'_>> = taken.iter().map(|one| one.charge.clone()).collect();
         self.note(&charges, &charged, asked);
         Ok(charged)
+    }
+
+    /// Corrects buckets once, together with the record that marks it.
+    pub(super) async fn correct(
+        &self,
+        correction: &Correction<'_>,
+        ends: Instant,
+    ) -> Result<CorrectionOutcome, NoAnswer> {
+        let asked = self.now();
+        let call = self
+            .link
+            .call(LIMITS, ends, |store| store.correct(correction));
+        let outcome = call.await?;
+        if let CorrectionOutcome::Made(readings) | CorrectionOutcome::Repeated(readings) = &outcome
+        {
+            self.note(&correction.charges(), readings, asked);
+        }
+        Ok(outcome)
     }
 
     /// Gives back costs that name no charge.

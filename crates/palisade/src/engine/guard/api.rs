@@ -5,6 +5,7 @@ use palisade_core::guard::{
     Account, ApiCounters, ApiEvaluation, ApiReadings, Network, Signals, evaluate_hit, replayed_hit,
 };
 use palisade_core::key::{Digest, Segment, SegmentKind};
+use palisade_core::limit::CountsFrom;
 use palisade_core::plan::{BucketName, Charge, OnExceed};
 use palisade_core::policy::{Limit, PolicySet};
 use palisade_core::record::{Flow, RecordWrite};
@@ -36,7 +37,7 @@ impl GuardCommand<'_> {
         let mut readings = None;
         for _ in 0..=RETRIES_MAX {
             let calls = calls.anew();
-            let loaded = load(calls, [session, Some(keys.network), None, None]).await?;
+            let loaded = load(calls, &[session, Some(keys.network), None, None, None]).await?;
             // A record that cannot be read gives no trust; the login itself reports it.
             let account = loaded.record(ACCOUNT, Account::decode).unwrap_or_default();
             let signals = &signals.recognised(guard, &account, loaded.now);
@@ -119,6 +120,7 @@ fn charge(limit: &Limit, name: BucketName, previous: Option<BucketName>) -> Char
         previous: previous.map(Box::new),
         cost: 1,
         on_exceed: OnExceed::Count,
+        from: CountsFrom::Now,
     }
 }
 
@@ -171,6 +173,7 @@ fn applied(
             .filter_map(|block| seen_hard(signals, block, now))
             .collect(),
         standing: None,
+        sent_to: None,
     }
 }
 
@@ -185,5 +188,6 @@ fn replayed(loaded: &CommandRecords, answer: &palisade_core::guard::Answer) -> C
         },
         seen: Vec::new(),
         standing: None,
+        sent_to: None,
     }
 }

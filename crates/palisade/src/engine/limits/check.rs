@@ -16,10 +16,12 @@ use palisade_core::rule::Rule;
 use palisade_core::time::Micros;
 use palisade_store::Take;
 
+use super::super::adaptive::attack_note;
 use super::super::counters::Terms;
 use super::super::link::NoAnswer;
 use super::super::thresholds::warnings;
 use super::super::{CandidateAnswer, DecisionEvent, Engine, Subject};
+use super::challenge::asks_for_challenge;
 
 /// The answer to a request, with the policy it was found under (for headers and
 /// bodies).
@@ -148,6 +150,7 @@ impl Engine {
             self.note_overage(&answer.policy, facts, decision);
         }
         self.note_thresholds(&answer.policy, decision, Some(Subject::Request(facts)));
+        self.note_attack(&answer.policy, facts, decision);
         self.link.observer().decided(&DecisionEvent {
             subject: Subject::Request(facts),
             decision,
@@ -186,6 +189,8 @@ impl Engine {
         };
         tell_not_asked(&plan, &mut answer.decision);
         answer.decision.warnings = warnings(&policy, &answer.decision.limits);
+        answer.decision.attack = attack_note(&plan, &answer.decision);
+        self.note_use(&plan, take, &answer.decision);
         (answer, bypassed)
     }
 
@@ -199,9 +204,11 @@ impl Engine {
         tenant: Option<&'p TenantPolicy>,
         facts: &RequestFacts,
     ) -> Plan<'p> {
-        resolve(policy, tenant, &self.keyring, facts, |hash| {
+        let mut plan = resolve(policy, tenant, &self.keyring, facts, |hash| {
             self.tier_of(policy, hash)
-        })
+        });
+        self.tighten(policy, tenant, facts, &mut plan);
+        plan
     }
 
     /// The tier that an operator put a key on, if one did.
@@ -275,12 +282,20 @@ impl Engine {
         }
         let quota = outcome.quota(plan);
         let mut decision = decide_boxed(quota, class, outcome.judged());
+        if !decision.is_allowed() && asks_for_challenge(&outcome) && !check.facts.slots {
+            // Boxed, like the rarer ways below.
+            let beyond = Box::pin(self.beyond_limits(check, &outcome, decision));
+            decision = match beyond.await {
+                Ok(decision) => decision,
+                Err(no_answer) => return Box::new(self.without_answer(*check, &no_answer)),
+            };
+        }
         if check.terms.take == Take::Consume {
             if outcome.charged.admitted {
                 self.note_overdrawn(&outcome.charges, &outcome.charged.readings);
             }
             if check.terms.receipt {
-                decision.receipt = self.receipt(class, &outcome);
+                decision.receipt = decision.receipt.or_else(|| self.receipt(class, &outcome));
             }
         }
         let due = charged_anyway(check, &decision);

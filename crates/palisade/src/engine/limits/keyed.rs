@@ -9,7 +9,7 @@ use arrayvec::ArrayVec;
 use palisade_core::decision::Mode;
 use palisade_core::failure::{AffectedRequest, Caller, FallbackRule, Share};
 use palisade_core::key::SegmentKind;
-use palisade_core::limit::{Algorithm, BucketSpec, Reading, State, Window};
+use palisade_core::limit::{Algorithm, BucketSpec, CountsFrom, Reading, State, Window};
 use palisade_core::plan::{Charge, OnExceed};
 use palisade_core::policy::{ClassKind, Dimension, Limit, LimitDef, OnStoreFailure, WhenProlonged};
 use palisade_core::time::{Micros, SECOND};
@@ -143,6 +143,7 @@ impl Engine {
             previous,
             cost,
             on_exceed: OnExceed::Deny,
+            from: CountsFrom::Now,
         }
     }
 

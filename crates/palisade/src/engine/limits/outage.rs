@@ -12,7 +12,7 @@ use palisade_core::facts::{Layers, RequestFacts};
 use palisade_core::failure::fallback::{self, AffectedRequest, Share};
 use palisade_core::failure::{Caller, FallbackRule};
 use palisade_core::key::{Keyring, Prefix, SEGMENTS_MAX, Segment, SegmentKind};
-use palisade_core::limit::BucketSpec;
+use palisade_core::limit::{BucketSpec, CountsFrom};
 use palisade_core::plan::{Charge, OnExceed};
 use palisade_core::policy::{ClassKind, Limit, WhenProlonged};
 use palisade_core::rule::Rule;
@@ -217,6 +217,7 @@ impl Engine {
                     previous: None,
                     cost: charge.cost.min(limit.def.spec.capacity()),
                     on_exceed: charge.on_exceed,
+                    from: CountsFrom::Now,
                 });
             }
         }
@@ -260,6 +261,7 @@ fn caps_of<'l>(
             previous: None,
             cost: cost.min(limit.def.spec.capacity()),
             on_exceed: OnExceed::Deny,
+            from: CountsFrom::Now,
         })
         .collect()
 }

@@ -1,11 +1,10 @@
 //! Giving back what a request was charged (L-GIVE-BACK).
 
-use arrayvec::ArrayVec;
 use palisade_core::Digest;
 use palisade_core::decide::{JudgedCharges, decide};
 use palisade_core::decision::LimitReading;
 use palisade_core::facts::RequestFacts;
-use palisade_core::plan::{Charge, OnExceed};
+use palisade_core::plan::Charge;
 use palisade_core::policy::{Limit, PolicySet};
 use palisade_core::receipt::{Line, Place, Receipt, ReceiptError};
 use palisade_core::time::Micros;
@@ -15,6 +14,7 @@ use tokio::time::Instant;
 use super::super::Engine;
 use super::super::counters::{Counters, is_reservable};
 use super::super::link::{LIMITS, NoAnswer};
+use super::super::marks::mark;
 use super::check::class_of;
 use super::receipts;
 
@@ -119,7 +119,7 @@ impl Engine {
 
     /// Something was given back to these buckets at `at`, by the store's clock: what this node
     /// remembers of them goes, and the others are told.
-    fn reopen(&self, charges: &[Charge<'_>], at: Micros) {
+    pub(in crate::engine) fn reopen(&self, charges: &[Charge<'_>], at: Micros) {
         self.counters
             .reopen(&charges.iter().map(|charge| charge.id).collect());
         // Where something is reserved the others ask again soon by themselves (B-REMEMBER).
@@ -166,8 +166,12 @@ fn shown(class: &str, charges: &[Charge<'_>], charged: &ChargeReadings) -> Vec<L
 
 /// The limit that a line names, if the policy still has it.
 pub(in crate::engine) fn limit_named(policy: &PolicySet, digest: Digest) -> Option<&Limit> {
-    let mut limits = policy.limits().iter().chain(policy.tier_limits());
-    limits.find(|limit| limit.digest == digest)
+    let limits = policy.limits().iter().chain(policy.tier_limits());
+    let mut all = limits.flat_map(|limit| {
+        let beside = limit.companions.iter().chain(limit.beyond.as_deref());
+        std::iter::once(limit).chain(beside)
+    });
+    all.find(|limit| limit.digest == digest)
 }
 
 impl Engine {
@@ -207,16 +211,7 @@ impl Engine {
         let Some(limit) = receipt.once() else {
             return Ok(false);
         };
-        let segment = receipt.segment();
-        let once = [Charge {
-            limit: &limit,
-            spec: &limit.def.spec,
-            id: Digest(limit.digest.0.wrapping_add(segment.digest.0)),
-            segments: ArrayVec::from_iter([segment]),
-            previous: None,
-            cost: 1,
-            on_exceed: OnExceed::Deny,
-        }];
+        let once = [mark(&limit, receipt.segment())];
         let is_here = |line: &Line| line.place == Place::Process;
         let Counters { process, store, .. } = &self.counters;
         let marked = match receipt.lines.iter().all(is_here) {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use palisade_core::Digest;
-use palisade_core::budget::{Counts, Fate, Reservation};
+use palisade_core::budget::{Counts, Fate, Part, Reservation};
 use palisade_core::time::{Micros, SECOND};
 use palisade_store::StoreError;
 use serde::Serialize;
@@ -93,7 +93,9 @@ impl Engine {
 
     fn view_of(&self, held: &Reservation, now: Micros) -> ReservationView {
         let policy = self.policy();
-        let limits = held.parts.iter().map(|part| {
+        // What is held for a caller's share is the same amount once more.
+        let is_own = |part: &&Part| !matches!(part.counts, Counts::Share(..) | Counts::Unsettled);
+        let limits = held.parts.iter().filter(is_own).map(|part| {
             let limit = limit_named(&policy, part.line.limit);
             let segments = part.line.segments.iter();
             let subject: Vec<String> = segments

@@ -7,7 +7,7 @@ use std::num::NonZeroU32;
 use arrayvec::ArrayVec;
 use palisade_core::Digest;
 use palisade_core::key::{SEGMENTS_MAX, Segment, SegmentKind};
-use palisade_core::limit::{Algorithm, BucketSpec, Reading, Window};
+use palisade_core::limit::{Algorithm, BucketSpec, CountsFrom, Reading, Window};
 use palisade_core::plan::{Charge, OnExceed};
 use palisade_core::policy::{Dimension, Limit, LimitDef, OnStoreFailure};
 use palisade_core::time::Micros;
@@ -71,6 +71,7 @@ impl Anchor {
                 previous: None,
                 cost: 1,
                 on_exceed,
+                from: CountsFrom::Now,
             }
         };
         known.iter().map(charge).collect()

@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use palisade_core::FieldError;
-use palisade_core::budget::{Costs, Counts, Fate, Part, Reservation};
+use palisade_core::budget::{Corrections, Costs, Counts, Fate, Part, Reservation};
 use palisade_core::decide::{JudgedCharges, decide, refuse};
 use palisade_core::decision::Decision;
 use palisade_core::limit::Reading;
 use palisade_core::plan::{Charge, OnExceed, Refusal};
-use palisade_core::policy::PolicySet;
+use palisade_core::policy::{PolicySet, Role};
 use palisade_core::receipt::{Line, Place};
 use palisade_core::time::Micros;
 use palisade_store::BucketReadings;
@@ -19,6 +19,9 @@ use super::super::Engine;
 use super::super::limits::limit_named;
 use super::super::link::NoAnswer;
 use super::anchor::Anchor;
+use super::fate::FateWrite;
+use super::renew::{ending_in, taken_at};
+use super::reserve::hold_outlives_its_charge;
 use super::tally::Outcome;
 use super::{ExtendAnswer, Hold, ReservationError, Settlement, is_slot};
 
@@ -26,10 +29,10 @@ use super::{ExtendAnswer, Hold, ReservationError, Settlement, is_slot};
 const TRIES_MAX: usize = 3;
 
 /// Parameters of an extension.
-struct Extension<'a> {
+pub(super) struct Extension<'a> {
     costs: Option<&'a Costs>,
     /// Hold from now on in microseconds; `None` leaves the end as it is.
-    hold_us: Option<u64>,
+    pub(super) hold_us: Option<u64>,
 }
 
 /// Outcome of one try to extend.
@@ -57,7 +60,20 @@ impl Engine {
         self.extend_reservation(&reservation, costs, hold).await
     }
 
-    pub(super) async fn extend_reservation(
+    pub(in crate::engine) async fn extend_reservation(
+        &self,
+        reservation: &Reservation,
+        costs: Option<&Costs>,
+        hold: Option<Duration>,
+    ) -> Result<ExtendAnswer, ReservationError> {
+        let answer = self.extend_live(reservation, costs, hold).await?;
+        if let (ExtendAnswer::Held(_), Some(beside)) = (&answer, self.beside()) {
+            beside.extend(reservation.id, costs, hold).await;
+        }
+        Ok(answer)
+    }
+
+    async fn extend_live(
         &self,
         reservation: &Reservation,
         costs: Option<&Costs>,
@@ -73,6 +89,9 @@ impl Engine {
             ..Hold::default()
         });
         let hold_us = hold.map(|hold| self.hold_us(&policy, hold)).transpose()?;
+        if hold_us.is_some_and(|hold_us| outlives_a_charge(&policy, reservation, hold_us)) {
+            return Err(hold_outlives_its_charge().into());
+        }
         let asked = Extension {
             costs,
             hold_us: hold_us.or(costs.is_none().then_some(reservation.hold_us)),
@@ -121,7 +140,9 @@ impl Engine {
         let Some(anchor) = Anchor::new(held.id, held.life_us) else {
             return Ok(ExtendAttempt::Answer(ExtendAnswer::Expired));
         };
-        let plan = self.planned(policy, &held, asked, &anchor);
+        // How long it is held from now on, for what leaves its buckets at its end.
+        let left_us = later_end(&held, asked.hold_us, found.now).since(found.now);
+        let plan = self.planned(policy, &held, (asked, left_us), &anchor);
         // No wait would make such a cost fit.
         if plan.iter().any(PlannedCharge::is_too_dear) {
             let class: Arc<str> = (*held.class).into();
@@ -152,18 +173,28 @@ impl Engine {
             self.undo(policy, &held, &made.taken, ends).await;
             return Ok(ExtendAttempt::Answer(ExtendAnswer::Expired));
         }
-        let extended = made.extended(&held, asked, now);
+        let mut extended = made.extended(&held, asked, now);
+        let (renewed, outdated) = match self.renew(policy, &held, (asked, left_us), ends).await {
+            Ok(renewed) => renewed.exchange(&held, &mut extended),
+            Err(error) => {
+                self.undo(policy, &held, &made.taken, ends).await;
+                return Err(error);
+            }
+        };
+        let taken: Vec<Line> = made.taken.iter().cloned().chain(renewed).collect();
+        let freed: Vec<Line> = made.freed.iter().cloned().chain(outdated).collect();
         let fate = Fate::Held(Box::new(extended.clone()));
-        if !self
-            .seal_fate(&extended, (&fate, found.revision), ends)
-            .await?
-        {
-            self.undo(policy, &held, &made.taken, ends).await;
+        // What is held by the old end goes back with the new state. A crash before this leaves it
+        // held twice until its end, and never too little.
+        let corrections = Corrections {
+            back: freed,
+            ..Corrections::default()
+        };
+        let write = self.write_fate(&extended, (&fate, found.revision), &corrections, ends);
+        if matches!(write.await?, FateWrite::Conflict) {
+            self.undo(policy, &held, &taken, ends).await;
             return Ok(ExtendAttempt::LostRace);
         }
-        // Freed last: a crash before this leaves a slot taken twice until its window has passed,
-        // and never one too few.
-        self.undo(policy, &held, &made.freed, ends).await;
         self.register.remember(&extended, now);
         let answer = self.held(&extended, now).map(ExtendAnswer::Held);
         Ok(ExtendAttempt::Answer(
@@ -191,7 +222,7 @@ impl Engine {
         &self,
         policy: &'p PolicySet,
         held: &'p Reservation,
-        asked: &Extension<'_>,
+        (asked, left_us): (&Extension<'_>, u64),
         anchor: &'p Anchor,
     ) -> Vec<PlannedCharge<'p>> {
         let mut plan: Vec<PlannedCharge<'p>> = Vec::new();
@@ -201,9 +232,10 @@ impl Engine {
             };
             let what = match part.counts {
                 Counts::Slot if asked.hold_us.is_some() => What::Slot(position),
-                Counts::Unit(unit, _) if is_first_of_bucket(held, position) => {
-                    What::More(position, unit)
-                }
+                counts if is_first_of_bucket(held, position) => match counts.unit() {
+                    Some((unit, _)) => What::More(position, unit),
+                    None => continue,
+                },
                 _ => continue,
             };
             // Charged whether or not it fits, because a slot's old hit may still fill its bucket.
@@ -216,6 +248,7 @@ impl Engine {
                         .and_then(|costs| costs.of(&held.amounts[unit].unit));
                     let cost = more.map_or(0, |more| part.weighed(more));
                     (charge.cost, charge.on_exceed) = (cost, limit.def.on_exceed);
+                    charge.from = ending_in(part, left_us);
                 }
                 _ if limit.def.on_exceed == OnExceed::Report => charge.on_exceed = OnExceed::Report,
                 _ => {}
@@ -265,7 +298,9 @@ struct PlannedCharge<'p> {
 impl PlannedCharge<'_> {
     /// Whether the cost is more than its bucket can ever hold (L-COST).
     fn is_too_dear(&self) -> bool {
-        self.charge.on_exceed == OnExceed::Deny && self.charge.cost > self.charge.spec.capacity()
+        self.charge.limit.role == Role::Usage
+            && self.charge.on_exceed == OnExceed::Deny
+            && self.charge.cost > self.charge.spec.capacity()
     }
 }
 
@@ -312,7 +347,8 @@ impl ChargedExtension {
             if was_full && one.charge.on_exceed == OnExceed::Report {
                 continue;
             }
-            let new = |part: &Part| part.line.charged(one.charge.returnable(reading), *at);
+            let counted = one.charge.counted_at(*at);
+            let new = |part: &Part| part.line.charged(one.charge.returnable(reading), counted);
             match one.what {
                 What::Anchor => {}
                 What::Slot(position) => {
@@ -330,7 +366,7 @@ impl ChargedExtension {
                     // Charged at an instant of its own, so it is returned as a part of its own.
                     made.parts.push(Part {
                         line: new(part),
-                        ..part.clone()
+                        counts: taken_at(part.counts, *at),
                     });
                 }
             }
@@ -348,6 +384,17 @@ impl ChargedExtension {
         extended.ends = later_end(held, asked.hold_us, now);
         extended
     }
+}
+
+/// Whether a hold is longer than the window of a limit that counts a unit of the policy's own.
+fn outlives_a_charge(policy: &PolicySet, held: &Reservation, hold_us: u64) -> bool {
+    let limits = held.parts.iter();
+    let mut limits = limits.filter_map(|part| limit_named(policy, part.line.limit));
+    limits.any(|limit| {
+        limit
+            .unit_window_us()
+            .is_some_and(|window| window < hold_us)
+    })
 }
 
 /// The end of a reservation that is held for `hold_us` from now: not before its current end and not

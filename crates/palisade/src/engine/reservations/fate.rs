@@ -1,13 +1,18 @@
-//! The fate of a reservation, kept as a record and written by compare-and-swap (B-ONCE).
+//! The fate of a reservation, kept as a record, which is written by
+//! compare-and-swap together with the buckets that change with it (B-ONCE).
 
-use palisade_core::budget::{Fate, Reservation};
+use palisade_core::budget::{Corrections, Fate, Reservation};
+use palisade_core::decision::LimitReading;
+use palisade_core::plan::Charge;
 use palisade_core::receipt::Place;
-use palisade_core::record::{Record, RecordKey, RecordKind, RecordWrite};
+use palisade_core::record::{Record, RecordKey, RecordKind};
 use palisade_core::time::{MINUTE, Micros};
-use palisade_store::{Commit, Records, StoreError};
+use palisade_store::{ChargeReadings, CorrectionOutcome, Mark, Records, StoreError};
 use tokio::time::Instant;
 
 use super::super::Engine;
+use super::super::counters::PlacedCorrection;
+use super::super::limits::readings_of;
 use super::super::link::{LIMITS, NoAnswer};
 use super::SETTLED_FOR_US;
 
@@ -25,6 +30,16 @@ pub(super) struct FoundFate {
     pub(super) revision: u64,
     /// Time by the clock of the store that keeps the record.
     pub(super) now: Micros,
+}
+
+/// Outcome of writing a fate.
+pub(super) enum FateWrite {
+    /// The fate was written and the buckets were corrected, which are now as these readings say.
+    Made(Vec<LimitReading>),
+    /// This very fate was there before.
+    Repeated(Vec<LimitReading>),
+    /// Another fate has been written since.
+    Conflict,
 }
 
 /// Whether the fate is kept in this process, because no bucket of the reservation is in the store.
@@ -98,34 +113,56 @@ impl Engine {
         Ok(fates)
     }
 
-    /// Writes the fate unless it has changed since `revision`; returns false if it has.
-    pub(super) async fn seal_fate(
+    /// Writes the fate unless it has changed since `revision`, and corrects the reservation's
+    /// buckets in the same step (B-ONCE). A call of unknown outcome may be repeated as it is.
+    pub(super) async fn write_fate(
         &self,
         reservation: &Reservation,
         (fate, revision): (&Fate, u64),
+        corrections: &Corrections,
         ends: Instant,
-    ) -> Result<bool, NoAnswer> {
+    ) -> Result<FateWrite, NoAnswer> {
         let Some(bytes) = fate.encode() else {
-            return Ok(false);
+            return Ok(FateWrite::Conflict);
         };
         // The record must outlive every token of the reservation.
         let lasts = match fate {
             Fate::Held(held) => held.ends.max(reservation.ends),
             Fate::Settled(_) => reservation.ends,
         };
-        let write = [RecordWrite {
-            key: key(reservation),
-            expect: revision,
-            bytes: Some(bytes),
-            expires_at: lasts.plus(SETTLED_FOR_US + SKEW_US),
-        }];
-        let commit = if is_here(reservation) {
-            let local = self.counters.process.commit(&write).await;
-            local.map_err(NoAnswer::Failed)?
-        } else {
-            let call = self.link.call(LIMITS, ends, |store| store.commit(&write));
-            call.await?
+        let policy = self.policy();
+        let correction = PlacedCorrection {
+            mark: Mark {
+                key: key(reservation),
+                expect: revision,
+                bytes,
+                expires_at: lasts.plus(SETTLED_FOR_US + SKEW_US),
+            },
+            place: match is_here(reservation) {
+                true => Place::Process,
+                false => Place::Store,
+            },
+            more: self.surcharges(&policy, reservation, corrections),
+            back: self.taken(&policy, reservation, &corrections.back),
         };
-        Ok(commit == Commit::Done)
+        let outcome = self.counters.correct(&correction, ends).await?;
+        let readings = |found: ChargeReadings| {
+            let back: Vec<Charge<'_>> = correction
+                .back
+                .iter()
+                .map(|(_, one)| one.charge.clone())
+                .collect();
+            if !back.is_empty() {
+                self.reopen(&back, found.now);
+            }
+            let more = correction.more.iter().map(|(_, one)| one.clone());
+            let charges: Vec<Charge<'_>> = more.chain(back).collect();
+            readings_of(&reservation.class, &charges, &found)
+        };
+        Ok(match outcome {
+            CorrectionOutcome::Made(found) => FateWrite::Made(readings(found)),
+            CorrectionOutcome::Repeated(found) => FateWrite::Repeated(readings(found)),
+            CorrectionOutcome::Conflict => FateWrite::Conflict,
+        })
     }
 }

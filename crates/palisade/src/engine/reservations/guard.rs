@@ -75,11 +75,14 @@ impl Engine {
             // As long as possible: the limits' own holds make it as short as need be.
             hold: Duration::from_micros(life_us.min(HOLD_US_MAX)),
             at_most: false,
+            shorten: true,
             // A client may send one id for all its requests.
             once: false,
         };
         let (mut answer, reservation) = self.reserve_under(policy, &facts, hold).await?;
-        answer.candidate = self.beside_request(&facts, &answer.decision).await;
+        let live = reservation.as_ref().map(|reservation| reservation.id);
+        let beside = self.beside_reserve(&facts, (hold, live), &answer.decision);
+        answer.candidate = beside.await;
         let counted = reservation.filter(|reservation| !reservation.parts.is_empty());
         let guard = counted.map(|reservation| ReservationGuard::new(&self, reservation, ends));
         Ok((answer, guard))
@@ -202,7 +205,6 @@ impl Drop for ReservationGuard {
         let settling = PendingSettle {
             reservation: (*self.reservation).clone(),
             used: self.used.take(),
-            by: rand::random(),
         };
         self.engine.settle_dropped(settling);
     }

@@ -9,9 +9,10 @@
 //!   nor settled.
 //! - **Settling** refunds what was not used, charge by charge and as far as each bucket still
 //!   counts it (L-GIVE-BACK), or charges the surplus even if it does not fit.
-//! - **Once** (B-ONCE): before it touches a bucket, [`settle`] writes the reservation's fate as
-//!   a record by compare-and-swap. A second settle finds the first one's answer there. An
-//!   extension writes the new state of the reservation there, so that the first token stays valid.
+//! - **Once** (B-ONCE): [`settle`] writes the reservation's fate as a record by compare-and-swap,
+//!   in the same step in which the buckets change ([`fate`]). A second settle finds the first
+//!   one's answer there, and one of unknown outcome is simply repeated. An extension writes the
+//!   new state of the reservation there, so that the first token stays valid.
 //! - **A slot** of a concurrency limit is a hit of an exact sliding log whose window is the
 //!   hold. A refund of the hit frees the slot; if its holder dies, it is free once the window has
 //!   passed. [`extend`] takes the new hit before it refunds the old one, so that for an instant
@@ -21,10 +22,11 @@
 //!   the store's clock, whether a charge of unknown outcome was made and when (B-ID), and whether
 //!   the store has lost the slots of a reservation (B-EXACT).
 //!
-//! The order of writes decides what a crash can do. The fate is written before the buckets are
-//! corrected: after a crash in between, the whole reservation stays counted. The new hit is taken
-//! before the old one is refunded: after a crash in between, a slot is taken twice until its
-//! window has passed. Both may admit too little and never too much.
+//! The order of writes decides what a crash can do. On Redis Cluster the fate is written before the
+//! slots are corrected: after a crash in between, what was not corrected stays counted until the
+//! settle is repeated. The new hit of an extension is taken before the old one is refunded: after
+//! a crash in between, a slot is taken twice until its window has passed. Both may admit too
+//! little and never too much.
 
 mod anchor;
 mod extend;
@@ -32,6 +34,7 @@ mod fate;
 mod guard;
 mod queue;
 mod register;
+mod renew;
 mod reserve;
 mod retry;
 mod settle;
@@ -69,6 +72,9 @@ pub struct Hold {
     pub hold: Duration,
     /// Whether to reserve what is left if the whole cost does not fit.
     pub at_most: bool,
+    /// Whether a hold that is longer than the window of a limit in a unit of the policy's own is
+    /// shortened to it. Otherwise it is refused (B-BOUND).
+    pub shorten: bool,
     /// Whether a repeated request (equal `request_id`, facts and costs) gets the same reservation
     /// again (B-ID).
     pub once: bool,
@@ -79,6 +85,7 @@ impl Default for Hold {
         Self {
             hold: HOLD_DEFAULT,
             at_most: false,
+            shorten: true,
             once: true,
         }
     }

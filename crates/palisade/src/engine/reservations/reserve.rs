@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use palisade_core::budget::{Amount, Costs, Counts, Fate, Part, Reservation};
+use palisade_core::budget::{Amount, Corrections, Costs, Counts, Fate, Part, Reservation};
 use palisade_core::decision::{Decision, LimitReading, Mode};
 use palisade_core::facts::RequestFacts;
 use palisade_core::failure::Policy;
 use palisade_core::key::Domain;
+use palisade_core::limit::CountsFrom;
 use palisade_core::plan::{Charge, OnExceed, Plan, Refusal};
-use palisade_core::policy::{PolicySet, RouteMatch, weight_in};
+use palisade_core::policy::{OnExpiry, PolicySet, Role, weight_in};
 use palisade_core::receipt::{Line, Place};
 use palisade_core::time::{Micros, SECOND};
 use palisade_core::{Digest, FieldError};
@@ -18,6 +19,7 @@ use super::super::limits::limit_named;
 use super::super::thresholds::warnings;
 use super::super::{Engine, RequestAnswer};
 use super::anchor::{Anchor, NAME};
+use super::fate::FateWrite;
 use super::tally::Outcome;
 use super::{Hold, ReserveAnswer};
 
@@ -75,7 +77,10 @@ impl Engine {
         facts: &RequestFacts,
         hold: Hold,
     ) -> Result<ReserveAnswer, FieldError> {
-        let (answer, reservation) = self.reserve_under(self.policy(), facts, hold).await?;
+        let (mut answer, reservation) = self.reserve_under(self.policy(), facts, hold).await?;
+        let live = reservation.as_ref().map(|reservation| reservation.id);
+        let beside = self.beside_reserve(facts, (hold, live), &answer.decision);
+        answer.candidate = beside.await;
         let now = answer.decision.at;
         let held = reservation.and_then(|reservation| self.held(&reservation, now));
         Ok(ReserveAnswer { answer, held })
@@ -90,6 +95,7 @@ impl Engine {
     ) -> Result<(RequestAnswer, Option<Reservation>), FieldError> {
         let hold_us = self.hold_us(&policy, hold)?;
         let mut facts = asking(facts, &policy)?;
+        let hold_us = self.within_windows(&policy, &facts, (hold, hold_us))?;
         let began = self.begin_timing();
         let terms = Terms { hold, hold_us };
         let waiting = self.attempt_in_line(&policy, &mut facts, terms);
@@ -114,6 +120,27 @@ impl Engine {
         Ok((answer, attempt.reservation))
     }
 
+    /// The decision on a reservation that this engine, a candidate's, makes beside another one. It
+    /// waits in no line. `None` for costs in a unit that the policy does not count.
+    pub(in crate::engine) async fn reserve_beside(
+        &self,
+        facts: &RequestFacts,
+        hold: Hold,
+    ) -> Option<(Box<Decision>, Option<Reservation>)> {
+        let policy = self.policy();
+        let hold_us = u64::try_from(hold.hold.as_micros()).unwrap_or(u64::MAX);
+        let hold_us = hold_us.min(policy.settings.reservations.max_hold_us);
+        let hold = Hold {
+            shorten: true,
+            ..hold
+        };
+        let mut facts = asking(facts, &policy).ok()?;
+        let hold_us = self.within_windows(&policy, &facts, (hold, hold_us)).ok()?;
+        let terms = Terms { hold, hold_us };
+        let attempt = self.attempt_lowered(&policy, &mut facts, terms).await;
+        Some((attempt.decision, attempt.reservation))
+    }
+
     /// The hold in microseconds, if it is within its bounds.
     pub(super) fn hold_us(&self, policy: &PolicySet, hold: Hold) -> Result<u64, FieldError> {
         let hold_us = u64::try_from(hold.hold.as_micros()).unwrap_or(u64::MAX);
@@ -127,6 +154,29 @@ impl Engine {
         Ok(hold_us)
     }
 
+    /// The hold, if no limit in a unit of the policy's own that applies forgets a charge before
+    /// its end (B-BOUND). Of a limit in requests that does not matter: a request counts once.
+    fn within_windows(
+        &self,
+        policy: &PolicySet,
+        facts: &RequestFacts,
+        (hold, hold_us): (Hold, u64),
+    ) -> Result<u64, FieldError> {
+        if hold_us <= policy.shortest_unit_window_us() {
+            return Ok(hold_us);
+        }
+        let tenant = self.tenant(facts);
+        let plan = self.plan(policy, tenant.as_deref(), facts);
+        let charges = plan.charges.iter().chain(&plan.idle);
+        let windows = charges.filter_map(|charge| charge.limit.unit_window_us());
+        match windows.min() {
+            Some(shortest) if shortest < hold_us && !hold.shorten => {
+                Err(hold_outlives_its_charge())
+            }
+            shortest => Ok(shortest.map_or(hold_us, |shortest| shortest.min(hold_us))),
+        }
+    }
+
     /// Tries to reserve; where the terms say so, what is left instead of everything.
     pub(super) async fn attempt_lowered(
         &self,
@@ -137,7 +187,10 @@ impl Engine {
         let mut attempt = self.attempt(policy, facts, terms).await;
         for _ in 1..TRIES_MAX {
             let denied = attempt.reservation.is_none() && !attempt.decision.is_allowed();
-            if !terms.hold.at_most || !denied || !self.lower(policy, facts, &attempt.decision) {
+            if !terms.hold.at_most || !denied {
+                break;
+            }
+            if !self.lower(policy, facts, &attempt.decision).await {
                 break;
             }
             attempt = self.attempt(policy, facts, terms).await;
@@ -156,6 +209,7 @@ impl Engine {
         let anchor = Anchor::new(id, life_us);
         let tenant = self.tenant(facts);
         let mut plan = self.plan(policy, tenant.as_deref(), facts);
+        end_with_reservation(&mut plan, hold_us);
         let own = plan.charges.len();
         self.add_anchors(&mut plan, anchor.as_ref());
         // If the store is not called, no charge of unknown outcome can result.
@@ -236,13 +290,14 @@ impl Engine {
         self.counters.note_reserved(&plan.charges);
         let lines = receipt.map(|receipt| self.lines_of(receipt));
         let lines = lines.unwrap_or_default().into_iter();
-        let parts = lines.filter_map(|line| part(policy, &plan.route, &made.amounts, line));
-        let mut parts: Vec<Part> = parts.collect();
+        let hold_us = plan_hold(plan, made.hold_us);
+        let part = |line| part(policy, (plan, hold_us), &made.amounts, line);
+        let mut parts: Vec<Part> = lines.filter_map(part).collect();
         if !parts.is_empty() {
             let looks = plan.charges.iter().filter(|charge| charge.cost == 0);
             let idle = plan.idle.iter().chain(looks);
-            let idle = idle.map(|charge| self.idle_line(charge, made.at));
-            parts.extend(idle.filter_map(|line| part(policy, &plan.route, &made.amounts, line)));
+            let idle = idle.map(|charge| self.idle_line(charge, charge.counted_at(made.at)));
+            parts.extend(idle.filter_map(part));
         }
         made.ends = made.at.plus(slots_hold(&parts, made.hold_us));
         made.parts = parts;
@@ -255,7 +310,7 @@ impl Engine {
         let charges = plan.charges.iter().take(own);
         let lines = charges.filter_map(|charge| self.told_line(charge, Micros(0)));
         lines
-            .filter_map(|line| part(policy, &plan.route, &amounts, line))
+            .filter_map(|line| part(policy, (plan, 0), &amounts, line))
             .collect()
     }
 
@@ -269,7 +324,7 @@ impl Engine {
             // charged with it.
             && !charge.segments.is_empty()
             && charge.on_exceed != OnExceed::Report;
-        is_told.then(|| line.charged(charge.cost, at))
+        is_told.then(|| line.charged(charge.cost, charge.counted_at(at)))
     }
 
     /// The reservation that an earlier, equal request made, reconstructed from its anchors (B-ID);
@@ -303,7 +358,8 @@ impl Engine {
         again.at = instants.iter().copied().min()?;
         for charge in plan.charges.iter().take(own) {
             let line = at_of(charge).and_then(|at| self.told_line(charge, at));
-            let part = line.and_then(|line| part(policy, &plan.route, &again.amounts, line));
+            let terms = (plan, plan_hold(plan, again.hold_us));
+            let part = line.and_then(|line| part(policy, terms, &again.amounts, line));
             again.parts.extend(part);
         }
         again.ends = again.at.plus(slots_hold(&again.parts, again.hold_us));
@@ -317,8 +373,10 @@ impl Engine {
             // Marks it as owned, so that it is no longer released as a charge of unknown outcome.
             None => {
                 let fate = Fate::Held(Box::new(again.clone()));
-                let is_ours = self.seal_fate(&again, (&fate, 0), ends).await;
-                is_ours.is_ok_and(|is_ours| is_ours).then_some(again)
+                let nothing = Corrections::default();
+                let write = self.write_fate(&again, (&fate, 0), &nothing, ends).await;
+                let is_ours = !matches!(write, Ok(FateWrite::Conflict) | Err(_));
+                is_ours.then_some(again)
             }
         }
     }
@@ -361,8 +419,19 @@ impl Engine {
         self.keyring.hmac(Domain::Receipt, &said).current
     }
 
+    /// What a caller may still hold of a bucket; its whole share if the store does not say.
+    async fn left_of_share(&self, charge: &Charge<'_>) -> u64 {
+        let looked = std::slice::from_ref(charge);
+        let found = self.counters.store.look(looked, self.link.request_ends());
+        let reading = found
+            .await
+            .ok()
+            .and_then(|one| one.readings.first().copied());
+        reading.map_or_else(|| u64::from(charge.spec.capacity()), |one| one.remaining)
+    }
+
     /// Lowers the costs to what is left according to the answer; false if nothing can be lowered.
-    fn lower(&self, policy: &PolicySet, facts: &mut RequestFacts, denied: &Decision) -> bool {
+    async fn lower(&self, policy: &PolicySet, facts: &mut RequestFacts, denied: &Decision) -> bool {
         let Some(asked) = facts.costs.clone() else {
             return false;
         };
@@ -379,12 +448,18 @@ impl Engine {
             .filter(|one| one.on_exceed == OnExceed::Deny)
         {
             let unit = charge.limit.def.unit.name();
-            let Some(amount) = lower.of(unit).filter(|_| !charge.limit.def.concurrency) else {
+            let counts_unit = match charge.limit.role {
+                Role::Usage => !charge.limit.def.concurrency,
+                Role::Share => true,
+                Role::Unsettled => false,
+            };
+            let Some(amount) = lower.of(unit).filter(|_| counts_unit) else {
                 continue;
             };
             let is_denied =
-                |one: &&LimitReading| one.name == charge.limit.name && one.retry_after.is_some();
+                |one: &&LimitReading| one.partition == charge.id && one.retry_after.is_some();
             let left = match denied.limits.iter().find(is_denied) {
+                _ if charge.limit.role == Role::Share => self.left_of_share(charge).await,
                 Some(reading) => reading.remaining,
                 // This limit has not denied, but the cost may be more than it ever holds.
                 None => u64::from(charge.spec.capacity()),
@@ -400,6 +475,12 @@ impl Engine {
         facts.costs = Some(if is_lower { lower } else { asked });
         is_lower
     }
+}
+
+/// The refusal of a hold after whose window nothing of the reservation would count.
+pub(super) const fn hold_outlives_its_charge() -> FieldError {
+    let problem = "is longer than the window of a limit: extend the reservation while work goes on";
+    FieldError::new("hold", problem)
 }
 
 /// The facts of a reservation: costs by unit, a slot, and a receipt for what is charged.
@@ -434,26 +515,53 @@ fn amounts(facts: &RequestFacts) -> Vec<Amount> {
 /// The part of a reservation that a line is; `None` for its anchors.
 fn part(
     policy: &PolicySet,
-    route: &RouteMatch<'_>,
+    (plan, hold_us): (&Plan<'_>, u64),
     amounts: &[Amount],
     line: Line,
 ) -> Option<Part> {
     let limit = limit_named(policy, line.limit)?;
-    if limit.def.concurrency {
-        let counts = Counts::Slot;
-        return Some(Part { counts, line });
-    }
     let unit = limit.def.unit.name();
     let unit = amounts
         .iter()
         .position(|one| *one.unit == *unit)
         .unwrap_or(0);
-    let counts = Counts::Unit(unit, weight_in(limit, route));
+    let weight = weight_in(limit, &plan.route);
+    let counts = match limit.role {
+        Role::Share => Counts::Share(unit, weight),
+        Role::Unsettled => Counts::Unsettled,
+        Role::Usage if limit.def.concurrency => Counts::Slot,
+        Role::Usage if limit.def.on_expiry == OnExpiry::Release => Counts::Held {
+            unit,
+            weight,
+            taken: line.at.plus(line.spec.window_us().saturating_sub(hold_us)),
+        },
+        Role::Usage => Counts::Unit(unit, weight),
+    };
     Some(Part { counts, line })
 }
 
+/// Has what is held leave its buckets at the end of the reservation.
+fn end_with_reservation(plan: &mut Plan<'_>, hold_us: u64) {
+    let hold_us = plan_hold(plan, hold_us);
+    let charges = plan.charges.iter_mut().chain(&mut plan.idle);
+    for charge in charges.filter(|charge| charge.limit.ends_with_reservations()) {
+        charge.from = CountsFrom::Ago(charge.spec.window_us().saturating_sub(hold_us));
+    }
+}
+
+/// The hold of a reservation that takes the slots of a plan: it ends with the first of them.
+fn plan_hold(plan: &Plan<'_>, hold_us: u64) -> u64 {
+    let slots = plan
+        .charges
+        .iter()
+        .filter(|charge| charge.limit.def.concurrency && charge.limit.role == Role::Usage);
+    slots
+        .map(|charge| charge.spec.window_us())
+        .fold(hold_us, u64::min)
+}
+
 /// The hold, limited by the slots: a slot expires by itself, and the reservation with it.
-fn slots_hold(parts: &[Part], hold_us: u64) -> u64 {
+pub(super) fn slots_hold(parts: &[Part], hold_us: u64) -> u64 {
     let slots = parts.iter().filter(|part| super::is_slot(part));
     slots
         .map(|part| part.line.spec.window_us())

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use palisade_core::budget::{Fate, Reservation, SettlementRecord};
+use palisade_core::budget::{Corrections, Fate, Reservation, SettlementRecord};
 use palisade_core::plan::{Charge, OnExceed};
 use palisade_core::receipt::Line;
 use palisade_core::time::{Micros, SECOND};
@@ -16,6 +16,7 @@ use super::super::Engine;
 use super::super::link::NoAnswer;
 use super::SETTLED_FOR_US;
 use super::anchor::Anchor;
+use super::reserve::slots_hold;
 use super::settle::PendingSettle;
 use super::tally::{Outcome, Tally};
 
@@ -187,28 +188,27 @@ impl Engine {
             });
             own.and_then(|(_, reading)| anchor.charged_at(reading))
         };
+        let hold_us = slots_hold(&reservation.parts, reservation.hold_us);
         let made: Vec<Line> = reservation
             .parts
             .iter()
             .filter_map(|part| {
-                let at = at_of(&part.line)?;
+                let at = part.counted_at(at_of(&part.line)?, hold_us);
                 Some(part.line.charged(part.line.cost, at))
             })
             .collect();
-        // A settlement without units marks a released charge, which a repeated request can no
-        // longer claim.
-        let nobodys = Fate::Settled(SettlementRecord::default());
-        if made.is_empty() || !self.seal_fate(reservation, (&nobodys, 0), ends).await? {
+        if made.is_empty() {
             return Ok(());
         }
-        let policy = self.policy();
-        if self
-            .return_lines(&policy, reservation, &made, ends)
+        // A settlement without units marks a released charge, which a repeated request can no
+        // longer claim. If it has been claimed, the charge stays.
+        let nobodys = Fate::Settled(SettlementRecord::default());
+        let corrections = Corrections {
+            back: made,
+            ..Corrections::default()
+        };
+        self.write_fate(reservation, (&nobodys, 0), &corrections, ends)
             .await
-            .is_err()
-        {
-            self.retries.note_dropped();
-        }
-        Ok(())
+            .map(drop)
     }
 }

@@ -2,19 +2,18 @@
 
 use palisade_core::FieldError;
 use palisade_core::budget::{Corrections, Costs, Fate, Reservation, SettledUnit, SettlementRecord};
-use palisade_core::decision::LimitReading;
+use palisade_core::limit::CountsFrom;
 use palisade_core::plan::{Charge, OnExceed};
 use palisade_core::policy::PolicySet;
 use palisade_core::receipt::{Line, Place};
-use palisade_core::time::Micros;
 use palisade_store::TakenCharge;
 use tokio::time::Instant;
 
 use super::super::Engine;
-use super::super::limits::{limit_named, readings_of};
+use super::super::limits::limit_named;
 use super::super::link::NoAnswer;
 use super::super::thresholds::warnings;
-use super::fate::SKEW_US;
+use super::fate::{FateWrite, SKEW_US};
 use super::tally::Outcome;
 use super::{ReservationError, SETTLED_FOR_US, Settlement};
 
@@ -27,8 +26,6 @@ pub(super) struct PendingSettle {
     pub(super) reservation: Reservation,
     /// The used costs; `None` if the reservation is released.
     pub(super) used: Option<Costs>,
-    /// Distinguishes this settle from others of the same reservation.
-    pub(super) by: u64,
 }
 
 impl PendingSettle {
@@ -82,11 +79,10 @@ impl Engine {
         reservation: Reservation,
         used: Option<Costs>,
     ) -> Settlement {
-        let settling = PendingSettle {
-            reservation,
-            used,
-            by: rand::random(),
-        };
+        if let Some(beside) = self.beside() {
+            beside.settle(reservation.id, used.as_ref()).await;
+        }
+        let settling = PendingSettle { reservation, used };
         match self.settle_now(&settling).await {
             Ok(settlement) => {
                 if settlement.late {
@@ -105,7 +101,8 @@ impl Engine {
         }
     }
 
-    /// Marks the reservation as settled, then corrects its buckets.
+    /// Marks the reservation as settled and corrects its buckets, in one call of the store. It may
+    /// be repeated, whatever became of it.
     pub(super) async fn settle_now(
         &self,
         settling: &PendingSettle,
@@ -123,14 +120,8 @@ impl Engine {
                 let found = self.fate_of(reservation, ends).await?;
                 revision = found.revision;
                 match found.fate {
-                    // Another settle came first: repeat its answer.
-                    Some(Fate::Settled(first)) if first.by != settling.by => {
-                        self.register.forget(reservation.id);
-                        return Ok(done(first.units));
-                    }
-                    // An earlier try of this settle has written the fate, and its answer was lost.
-                    Some(Fate::Settled(own)) => {
-                        return self.correct(&held, own.units, ends).await;
+                    Some(Fate::Settled(first)) => {
+                        return Ok(self.repeat(settling, first, revision, ends).await);
                     }
                     Some(Fate::Held(latest)) => held = *latest,
                     None => {}
@@ -139,13 +130,12 @@ impl Engine {
                     return Ok(late(settling.units(&held)));
                 }
             }
-            let units = settling.units(&held);
-            let fate = Fate::Settled(SettlementRecord {
-                by: settling.by,
-                units: units.clone(),
-            });
-            if self.seal_fate(&held, (&fate, revision), ends).await? {
-                return self.correct(&held, units, ends).await;
+            let record = SettlementRecord {
+                units: settling.units(&held),
+                extended: (revision > 0).then(|| Box::new(held.clone())),
+            };
+            if let Some(settlement) = self.correct(&held, record, revision, ends).await? {
+                return Ok(settlement);
             }
             // A fate was written concurrently: read it.
             must_look = true;
@@ -153,42 +143,74 @@ impl Engine {
         Err(NoAnswer::OutOfTime)
     }
 
-    /// Corrects the buckets of a reservation that this settle has marked. A correction that fails
-    /// is not repeated, because it may have been made, and making it twice would admit more than
-    /// the limit; its buckets then count what was reserved.
+    /// Another settle came first: repeats its answer, and completes its correction where it was cut
+    /// short (B-ID).
+    async fn repeat(
+        &self,
+        settling: &PendingSettle,
+        first: SettlementRecord,
+        revision: u64,
+        ends: Instant,
+    ) -> Settlement {
+        let extended = first.extended.as_deref();
+        let held = extended.unwrap_or(&settling.reservation).clone();
+        self.register.forget(held.id);
+        let answer = done(first.units.clone());
+        let before = revision.saturating_sub(1);
+        match self.correct(&held, first, before, ends).await {
+            Ok(Some(settlement)) => settlement,
+            Ok(None) => answer,
+            Err(_) => {
+                self.retries.add_settle(settling.clone());
+                answer
+            }
+        }
+    }
+
+    /// Writes the settlement and corrects the buckets; `None` if another fate was written since
+    /// `revision`.
     async fn correct(
         &self,
         held: &Reservation,
-        units: Vec<SettledUnit>,
+        record: SettlementRecord,
+        revision: u64,
         ends: Instant,
-    ) -> Result<Settlement, NoAnswer> {
-        let policy = self.policy();
+    ) -> Result<Option<Settlement>, NoAnswer> {
+        let units = record.units.clone();
         let used: Vec<u64> = units.iter().map(|unit| unit.used).collect();
-        let Corrections { back, more } = held.corrections(&used);
+        let corrections = held.corrections(&used);
+        let fate = Fate::Settled(record);
+        let write = self.write_fate(held, (&fate, revision), &corrections, ends);
+        let (limits, is_new) = match write.await? {
+            FateWrite::Made(limits) => (limits, true),
+            FateWrite::Repeated(limits) => (limits, false),
+            FateWrite::Conflict => return Ok(None),
+        };
         self.register.forget(held.id);
+        self.queues.note_freed(held);
+        let mut settlement = Settlement {
+            limits,
+            ..done(units)
+        };
+        if is_new {
+            self.note_settled(&mut settlement);
+        }
+        Ok(Some(settlement))
+    }
+
+    /// Counts a settlement, and tells of the thresholds that it has crossed.
+    fn note_settled(&self, settlement: &mut Settlement) {
+        let policy = self.policy();
         self.retries.tally.count(Outcome::Settled);
-        for unit in &units {
+        for unit in &settlement.units {
             self.retries.tally.add_overdraft(&unit.unit, unit.over());
         }
-        let mut settlement = done(units);
-        // The surplus comes first, so that a crash in between leaves too much counted and not too
-        // little.
-        match self.charge_surplus(&policy, held, &more, ends).await {
-            Ok(limits) => settlement.limits.extend(limits),
-            Err(_) => self.retries.note_dropped(),
-        }
-        match self.return_lines(&policy, held, &back, ends).await {
-            Ok(limits) => settlement.limits.extend(limits),
-            Err(_) => self.retries.note_dropped(),
-        }
-        self.queues.note_freed(held);
         settlement.warnings = warnings(&policy, &settlement.limits);
         if settlement.warnings.is_some() {
             for reading in &settlement.limits {
                 self.note_reading(&policy, reading, None);
             }
         }
-        Ok(settlement)
     }
 
     /// Returns lines of a reservation to their buckets.
@@ -198,49 +220,57 @@ impl Engine {
         held: &Reservation,
         back: &[Line],
         ends: Instant,
-    ) -> Result<Vec<LimitReading>, NoAnswer> {
-        let placed = self.placed(policy, held, back);
-        let taken = placed.iter().zip(back_instants(&placed));
-        let taken: Vec<(Place, TakenCharge<'_>)> = taken
-            .map(|((place, charge, _), at)| {
-                let charge = charge.clone();
-                (*place, TakenCharge { charge, at })
-            })
-            .collect();
-        if taken.is_empty() {
-            return Ok(Vec::new());
+    ) -> Result<(), NoAnswer> {
+        let taken = self.taken(policy, held, back);
+        if !taken.is_empty() {
+            self.return_placed(&taken, ends).await?;
         }
-        let charged = self.return_placed(&taken, ends).await?;
-        let charges: Vec<Charge<'_>> = taken.into_iter().map(|(_, one)| one.charge).collect();
-        Ok(readings_of(&held.class, &charges, &charged))
+        Ok(())
     }
 
-    /// Charges use beyond the reservation, whether or not it fits (B-BOUND).
-    async fn charge_surplus(
+    /// What a correction charges, whether or not it fits: what was used of charges that go back whole,
+    /// from the instant at which it was reserved (B-EXPIRE), and use beyond the reservation (B-BOUND).
+    pub(super) fn surcharges<'p>(
         &self,
-        policy: &PolicySet,
+        policy: &'p PolicySet,
         held: &Reservation,
-        more: &[Line],
-        ends: Instant,
-    ) -> Result<Vec<LimitReading>, NoAnswer> {
-        let placed = self.placed(policy, held, more);
-        let charges: Vec<Charge<'_>> = placed.iter().map(|(_, one, _)| one.clone()).collect();
-        if charges.is_empty() {
-            return Ok(Vec::new());
-        }
-        let places = placed.iter().map(|(place, ..)| *place);
-        let found = self.counters.charge_placed(&charges, places, ends).await?;
-        Ok(readings_of(&held.class, &charges, &found))
+        corrections: &'p Corrections,
+    ) -> Vec<(Place, Charge<'p>)> {
+        let since = |line: &'p Line| {
+            let (place, charge) = self
+                .placed(policy, held, std::slice::from_ref(line))
+                .pop()?;
+            Some((place, charge.counted(CountsFrom::Instant(line.at))))
+        };
+        let used = corrections.used.iter().filter_map(since);
+        used.chain(self.placed(policy, held, &corrections.more))
+            .collect()
+    }
+
+    /// [`Engine::placed`] of lines that go back, with their instants.
+    pub(super) fn taken<'p>(
+        &self,
+        policy: &'p PolicySet,
+        held: &Reservation,
+        back: &'p [Line],
+    ) -> Vec<(Place, TakenCharge<'p>)> {
+        let taken = |line: &'p Line| {
+            let lines = std::slice::from_ref(line);
+            let (place, charge) = self.placed(policy, held, lines).pop()?;
+            let at = line.at;
+            Some((place, TakenCharge { charge, at }))
+        };
+        back.iter().filter_map(taken).collect()
     }
 
     /// Charges for those lines whose limits are in the policy and whose buckets this process can
     /// touch. They are made whether or not they fit.
-    fn placed<'p>(
+    pub(super) fn placed<'p>(
         &self,
         policy: &'p PolicySet,
         held: &Reservation,
         lines: &'p [Line],
-    ) -> Vec<(Place, Charge<'p>, &'p Line)> {
+    ) -> Vec<(Place, Charge<'p>)> {
         let is_ours = held.process == self.receipts.process;
         let reachable = lines
             .iter()
@@ -253,16 +283,10 @@ impl Engine {
                 if limit.def.on_exceed == OnExceed::Report {
                     charge.on_exceed = OnExceed::Report;
                 }
-                Some((line.place, charge, line))
+                Some((line.place, charge))
             })
             .collect()
     }
-}
-
-fn back_instants<'p>(
-    placed: &'p [(Place, Charge<'_>, &Line)],
-) -> impl Iterator<Item = Micros> + 'p {
-    placed.iter().map(|(_, _, line)| line.at)
 }
 
 fn done(units: Vec<SettledUnit>) -> Settlement {

@@ -108,6 +108,12 @@ kinds! {
     GuardShadow = "guard.shadow_block", Info, Security;
     /// Failures over all accounts and networks rose far above the usual.
     GuardSurge = "guard.surge", Warning, Security;
+    /// An attack on a class, or on logins, was declared: limits with `under_attack` are tightened.
+    AttackDeclared = "attack_declared", Critical, Security;
+    /// An attack is over. `reason` is `quiet`, or `one_hour_in_six`: the most without an operator.
+    AttackOver = "attack_over", Warning, Security;
+    /// An operator set whether an attack is on.
+    AttackSet = "attack_set", Warning, Security;
     /// An allowlist entry was added.
     AllowlistAdded = "rate_limit_allowlist_added", Info, Security;
     /// An allowlist entry was removed.
@@ -133,6 +139,10 @@ kinds! {
     /// The candidate policy would have decided differently. At most 10 events a second name the
     /// caller; the others are one event with a count.
     CandidateDiffers = "candidate_differs", Info, Ordinary;
+    /// The provider of challenges did not answer; its kind is the subject.
+    ChallengeProviderFailing = "challenge_provider_failing", Warning, Security;
+    /// The provider of challenges answers again.
+    ChallengeProviderAnswers = "challenge_provider_answers", Info, Security;
     /// A store call failed: until a probe succeeds or the breaker opens, attempts whose
     /// calls fail are refused. In a prolonged outage: classes that are to close then are closed.
     FailClosedEntered = "fail_closed_entered", Warning, Security;

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, LazyLock};
 
 use palisade_core::bodies::{Urls, body};
+use palisade_core::challenge::ChallengeKind;
 use palisade_core::decision::{Decision, ErrorCode};
 use palisade_core::facts::{DescriptorFacts, GuardFacts, GuardOp, RequestFacts};
 use palisade_core::failure::{Event as Failure, Policy};
@@ -16,10 +17,10 @@ use super::event::{Actor, Event, EventKind, Hex, Network};
 use super::per_second::WriteTiming;
 use super::{Audit, Severity};
 use crate::engine::{
-    CandidateSeen, Change, DecisionEvent, KeyChange, ModeChange, Observer, Operator,
+    AttackSeen, CandidateSeen, Change, DecisionEvent, KeyChange, ModeChange, Observer, Operator,
     OperatorChange, OverageSeen, ReachedThreshold, Score, Subject, TenantSeen,
 };
-use crate::observe::classes::flow_name;
+use crate::observe::classes::{flow_name, op_class};
 use crate::observe::who::{Who, log_digest};
 
 static NO_URLS: LazyLock<Urls> = LazyLock::new(Urls::default);
@@ -126,8 +127,34 @@ impl Observer for Audit {
         self.shared.push(event);
     }
 
+    fn attack(&self, seen: &AttackSeen<'_>) {
+        let kind = match seen.over {
+            None => EventKind::AttackDeclared,
+            Some(_) => EventKind::AttackOver,
+        };
+        let mut event = Event::new(kind, seen.at);
+        let figures = &seen.figures;
+        event.class = Some(seen.class.into());
+        event.count = Some(u64::from(figures.count));
+        event.from = Some(format!("usual {}", figures.usual).into());
+        event.to = Some(format!("threshold {}", figures.threshold).into());
+        event.subject = Some(format!("prefixes {}", figures.prefixes).into());
+        event.reason = seen.over.map(|end| end.name().into());
+        self.shared.push(event);
+    }
+
     fn candidate_differs(&self, seen: &CandidateSeen<'_>) {
         self.record_difference(seen);
+    }
+
+    fn challenge_provider(&self, kind: ChallengeKind, answers: bool, now: Micros) {
+        let event = match answers {
+            true => EventKind::ChallengeProviderAnswers,
+            false => EventKind::ChallengeProviderFailing,
+        };
+        let mut event = Event::new(event, now);
+        event.subject = Some(kind.name().into());
+        self.shared.push(event);
     }
 
     fn application_refused(&self, facts: &RequestFacts, now: Micros) {
@@ -151,10 +178,10 @@ impl Audit {
     /// True if a decision needs the subject's digests. Cheap for allowed requests, and for load
     /// that is shed.
     pub(in crate::observe) fn concerns(&self, seen: &DecisionEvent<'_>) -> bool {
-        if seen.decision.rule == Some(Rule::L_GLOBAL) {
+        if seen.decision.rule.is_some_and(Rule::sheds_load) {
             // Counted without digests, which would cost more than the decision to shed the request.
             let mut event = Event::new(EventKind::GlobalThrottleExceeded, seen.decision.at);
-            event.rule = Some(Rule::L_GLOBAL);
+            event.rule = seen.decision.rule;
             event.code = Some("throttling.rate_limit_exceeded");
             self.shared.count_as(event, WriteTiming::Together);
             return false;
@@ -261,7 +288,7 @@ impl Audit {
             event.retry_after = shadow.retry_after;
         }
         event.lockout_rule = lockout_beside_guard(decision);
-        event.class = Some(flow_name(op.flow()).into());
+        event.class = Some(op_class(op).into());
         event.op = Some(op.name());
         event.issued = seen.guard.map(|notes| locked || !notes.issued.is_empty());
         event.request_id = facts.request_id.as_ref().map(|id| id.as_str().into());
@@ -425,6 +452,17 @@ fn changed(change: Change<'_>, at: Micros) -> Event {
             let mut event = Event::new(EventKind::ReservationReleased, at);
             event.subject = Some(id.into());
             event.reason = Some(reason.into());
+            event
+        }
+        Change::AttackSet {
+            class,
+            mode,
+            reason,
+        } => {
+            let mut event = Event::new(EventKind::AttackSet, at);
+            event.class = Some(class.into());
+            event.to = Some(mode.name().into());
+            event.reason = reason.map(Into::into);
             event
         }
         Change::BlockLifted { id, score, reason } => {

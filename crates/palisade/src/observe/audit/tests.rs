@@ -565,6 +565,7 @@ async fn f_audit_loss_a_class_of_authentication_is_one_whatever_its_name() {
         name: "account".into(),
         kind: ClassKind::Auth,
         prolonged: WhenProlonged::default(),
+        priority: Default::default(),
     }];
     let watched = WatchedEngine::new(parts);
     let ranks = [canary("/account"), canary("/tenant")].map(|facts| {

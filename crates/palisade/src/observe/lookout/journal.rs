@@ -2,12 +2,13 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use palisade_core::adaptive::attack::AttackEnd;
 use palisade_core::failure::Event;
 use palisade_core::policy::{Limit, PolicySet};
 use palisade_core::time::Micros;
 use serde::Serialize;
 
-use crate::engine::ModeChange;
+use crate::engine::{AttackSeen, ModeChange};
 
 /// Most notes that are kept.
 const NOTES_KEPT: usize = 200;
@@ -21,7 +22,7 @@ const NAMES_SHOWN: usize = 20;
 pub struct Note {
     /// Instant, RFC 3339.
     pub at: String,
-    /// `breaker`, `mode` or `level`.
+    /// `breaker`, `mode`, `level` or `attack`.
     pub kind: &'static str,
     /// A sentence for people.
     pub words: String,
@@ -95,6 +96,20 @@ impl Journal {
             let words = format!("{policy}: {words}{why}");
             self.note(kind, words, change.at);
         }
+    }
+
+    pub(super) fn attack(&mut self, seen: &AttackSeen<'_>) {
+        let figures = &seen.figures;
+        let what = match seen.over {
+            None => "attack declared",
+            Some(AttackEnd::Quiet) => "attack over",
+            Some(AttackEnd::Bound) => "attack over after one hour in six",
+        };
+        let words = format!(
+            "{}: {what} ({} refusals a minute from {} prefixes, usual {}, threshold {})",
+            seen.class, figures.count, figures.prefixes, figures.usual, figures.threshold
+        );
+        self.note("attack", words, seen.at);
     }
 
     pub(super) fn level(&mut self, level: u8, now: Micros) {

@@ -27,9 +27,9 @@ use palisade_core::time::Micros;
 use parking_lot::Mutex;
 use serde::Serialize;
 
-use super::classes::{KnownClasses, flow_name};
+use super::classes::{KnownClasses, op_class};
 use super::who::{Who, log_digest};
-use crate::engine::{DecisionEvent, HealthReport, KeyedAnswer, ModeChange, Subject};
+use crate::engine::{AttackSeen, DecisionEvent, HealthReport, KeyedAnswer, ModeChange, Subject};
 use budgets::Budgets;
 use counts::Counts;
 use durations::Histogram;
@@ -196,7 +196,7 @@ impl Lookout {
             return;
         }
         let class = match seen.subject {
-            Subject::Guard(op, _) => flow_name(op.flow()).into(),
+            Subject::Guard(op, _) => op_class(op).into(),
             Subject::Request(_) | Subject::Descriptors(..) => {
                 let class = decision.class.as_deref().unwrap_or("none");
                 self.classes.shown(class)
@@ -248,6 +248,11 @@ impl Lookout {
     /// Records a state change of the failure machinery.
     pub(super) fn failure(&self, change: &ModeChange<'_>) {
         self.journal.lock().failure(change);
+    }
+
+    /// Records that an attack was declared, or is over.
+    pub(super) fn attack(&self, seen: &AttackSeen<'_>) {
+        self.journal.lock().attack(seen);
     }
 
     /// Records that another policy is in force.

@@ -85,6 +85,14 @@ catalogue! {
         "Requests that a limit in shadow mode would have refused";
     DESCRIPTORS = Counter "rate_limiter_descriptors_total" ["limit", "result"]
         "Descriptors in calls of Envoy, by the limit that decides them";
+    COUNTRY_REQUESTS = Counter "rate_limiter_country_requests_total" ["country", "decision"]
+        "Requests by country, under a policy that asks for it: 64 countries have labels, the rest is `other`";
+    NETWORK_REQUESTS = Counter "rate_limiter_network_requests_total" ["asn", "decision"]
+        "Requests by network, under a policy that asks for it: 64 networks have labels, the rest is `other`";
+    PLACES_STALE = Gauge "rate_limiter_places_stale" ["database"]
+        "1 while the file of a database of `[places]` cannot be used, so that the one before it stays in use";
+    PLACES_REFUSED = Counter "rate_limiter_places_refused_total" ["database"]
+        "Times that a changed file of a database of `[places]` could not be used";
     FALLBACK_ACTIVATIONS = Counter "rate_limiter_fallback_activations_total" ["reason"]
         "Times that the guard or the limits began to decide without the store, by the latest error";
     FALLBACK_REQUESTS = Counter "rate_limiter_fallback_requests_total" ["result"]
@@ -170,6 +178,14 @@ catalogue! {
         "Times that failures over all accounts and networks rose far above their usual rate";
     GUARD_ONLY_SUCCESSES = Gauge "rate_limiter_guard_only_successes" ["flow"]
         "1 while the last 50 attempts with an outcome all succeeded, under more than 10 names. Wrong passwords may then be counted as right ones";
+    UNDER_ATTACK = Gauge "rate_limiter_under_attack" ["endpoint_class"]
+        "1 while an attack tightens the limits of a class, by counts or by an operator";
+    LOAD_LIMIT = Gauge "rate_limiter_load_limit" []
+        "Most requests in progress that the measured latency allows";
+    LOAD_IN_PROGRESS = Gauge "rate_limiter_load_in_progress" []
+        "Requests in progress that wait for the head of the application's answer";
+    LOAD_ROUND_TRIP = Gauge "rate_limiter_load_round_trip_us" ["of"]
+        "Time in microseconds to the head of the application's answer: `smoothed` now, `floor` while it is not busy";
     KEYED = Counter "rate_limiter_keyed_decisions_total" ["decision", "mode"]
         "Decisions on buckets whose limits the callers set themselves (RESP)";
     RESERVATIONS = Counter "rate_limiter_reservations_total" ["outcome"]
@@ -180,6 +196,8 @@ catalogue! {
         "Requests whose costs the proxy reads, by what they were settled by: `seen` in the answer, `unseen` and settled by their estimate, `failed` with an error and `released` because the application never got them";
     OVERDRAFT = Counter "rate_limiter_overdraft_total" ["unit"]
         "What was charged beyond limits and reservations, by unit";
+    CHALLENGES = Counter "rate_limiter_challenges_total" ["kind", "flow", "step"]
+        "Challenges by kind, flow and step: issued, passed or refused, and passes that were spent or refused";
     THRESHOLDS = Counter "rate_limiter_budget_thresholds_total" ["limit", "share"]
         "Times that a bucket reached a threshold in `warn_at` of its limit";
     WEBHOOK_EVENTS = Counter "rate_limiter_webhook_events_total" ["outcome"]

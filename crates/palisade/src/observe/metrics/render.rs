@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::atomic::Ordering;
 
+use palisade_core::geo::DatabaseState;
 use palisade_store::StoreRisks;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
@@ -12,7 +13,7 @@ use prometheus_client::registry::Registry;
 use super::catalogue::{self as names, Kind, MetricDescription};
 use super::cells::LabelCount;
 use super::{COUNTERS, Metrics};
-use crate::engine::{CandidateReport, CauseCounts, Comparison, Figures};
+use crate::engine::{CandidateReport, CauseCounts, Comparison, Figures, LoadFigures};
 
 /// Hexadecimal digits of the secret's fingerprint that are shown.
 const SECRET_DIGITS: usize = 8;
@@ -98,6 +99,10 @@ impl Metrics {
             names::EXCEEDED => series(self.cells.exceeded()),
             names::SHADOW_EXCEEDED => series(self.cells.shadow()),
             names::DESCRIPTORS => series(self.descriptors.read()),
+            names::COUNTRY_REQUESTS => series(self.geo.countries()),
+            names::NETWORK_REQUESTS => series(self.geo.networks()),
+            names::PLACES_STALE => databases(figures, |one| u64::from(one.error.is_some())),
+            names::PLACES_REFUSED => databases(figures, |one| one.refused),
             names::STORE_LATENCY => histogram(self.latency.read()),
             names::REFILL_SECONDS => histogram(self.refill.read()),
             names::ORG_QUOTA_REMAINING => labelled(self.orgs.read()),
@@ -148,6 +153,25 @@ impl Metrics {
                     (vec![limit.to_string(), share.clone()], *count)
                 });
                 Value::Series(named.collect())
+            }
+            names::CHALLENGES => series(self.challenges.read()),
+            names::UNDER_ATTACK => {
+                let classes = figures.attacks.iter();
+                labelled(
+                    classes
+                        .map(|(class, is_on)| (class.clone(), u64::from(*is_on)))
+                        .collect(),
+                )
+            }
+            names::LOAD_LIMIT => load(figures, |load| u64::from(load.limit)),
+            names::LOAD_IN_PROGRESS => load(figures, |load| u64::from(load.in_progress)),
+            names::LOAD_ROUND_TRIP => {
+                let series = figures.load.map(|load| {
+                    [("smoothed", load.round_trip_us), ("floor", load.floor_us)]
+                        .map(|(of, us)| (of.to_owned(), us))
+                        .to_vec()
+                });
+                labelled(series.unwrap_or_default())
             }
             names::UPSTREAM_UP => labelled(self.instances.up()),
             names::UPSTREAM_FAILURES => series(self.instances.failures()),
@@ -211,6 +235,26 @@ fn risks(risks: Option<StoreRisks>) -> Value {
     labelled(
         series
             .map(|(risk, is_run)| (risk.to_owned(), u64::from(is_run)))
+            .collect(),
+    )
+}
+
+fn databases(figures: &Figures, number: fn(&DatabaseState) -> u64) -> Value {
+    let databases = figures.geo.iter();
+    labelled(
+        databases
+            .map(|one| (one.name.to_owned(), number(one)))
+            .collect(),
+    )
+}
+
+/// A gauge of the limit on requests in progress, or no series if there is no such limit.
+fn load(figures: &Figures, read: fn(&LoadFigures) -> u64) -> Value {
+    let number = figures.load.as_ref().map(read);
+    Value::Series(
+        number
+            .map(|number| (Vec::new(), number))
+            .into_iter()
             .collect(),
     )
 }

@@ -31,6 +31,7 @@ use serde_json::{Value, json};
 use sha2::Sha256;
 use tower::ServiceExt;
 
+mod attack;
 mod keys;
 mod reservations;
 

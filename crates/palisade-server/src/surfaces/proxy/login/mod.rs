@@ -15,10 +15,11 @@ use http::header::{ACCEPT_LANGUAGE, HeaderMap, HeaderName, SET_COOKIE};
 use http::request::Parts;
 use http::{HeaderValue, Request, Response, StatusCode};
 use hyper::body::{Body, Incoming};
-use palisade::engine::RequestAnswer;
+use palisade::engine::{LoadPermit, RequestAnswer};
 use palisade::extract::login::{
     AttemptOutcome, AttemptRequest, Unreadable, drop_other_names, ended, is_in_query, username,
 };
+use palisade_core::challenge::{ChallengeFlow, ShownPass};
 use palisade_core::facts::{Attempt, GuardFacts, GuardOp, HEADER_BYTES_MAX};
 use palisade_core::record::Flow;
 use palisade_core::{Id, RequestFacts};
@@ -27,6 +28,7 @@ use tokio::sync::OwnedRwLockReadGuard;
 
 use super::body::Outgoing;
 use super::kept::Arriving;
+use super::place;
 use super::upstream::Link;
 use crate::surfaces::Enforcer;
 use crate::surfaces::exchange::ids::RequestId;
@@ -90,6 +92,8 @@ pub(super) struct Tried<'a> {
     /// Facts that are already known.
     pub(super) seen: &'a RequestFacts,
     pub(super) body: &'a [u8],
+    /// The pass for its flow that the browser shows.
+    pub(super) pass: Option<Box<ShownPass>>,
     /// Whether the client speaks TLS. If so, its cookie is only sent within TLS.
     pub(super) is_secure: bool,
 }
@@ -129,13 +133,25 @@ impl Login {
         let keyring = enforcer.engine.keyring();
         let cookie = route.device_cookie.as_deref();
         let device = cookie.and_then(|name| DeviceId::read(headers, name, keyring));
+        let mut facts = facts(tried, account, device.as_ref());
+        facts.pass.clone_from(&tried.pass);
         Ok(Some(Self {
-            facts: facts(tried, account, device.as_ref()),
+            facts,
             asked: AttemptRequest::of(&tried.parts.method, uri.path(), headers),
             device,
             is_secure: tried.is_secure,
             route,
         }))
+    }
+
+    /// True if the browser has a device cookie of ours: it has logged in before.
+    pub(super) const fn is_of_known_device(&self) -> bool {
+        self.device.is_some()
+    }
+
+    /// The flow that a challenge frees.
+    pub(super) fn flow(&self) -> ChallengeFlow {
+        self.route.flow.into()
     }
 
     /// Asks the guard and the lockout, and opens the attempt (G-PENDING).
@@ -183,7 +199,7 @@ impl Attempted {
     /// up. Shutdown waits for `under_way`.
     pub(super) async fn see(
         self,
-        link: Arc<Link>,
+        (link, place): (Arc<Link>, Option<LoadPermit>),
         request: Request<Outgoing>,
         upgrades: bool,
         id: RequestId,
@@ -191,7 +207,7 @@ impl Attempted {
     ) -> Result<Seen, Problem> {
         // A task of its own: if the client hangs up, this future is dropped and the attempt is not.
         let seen = tokio::spawn(async move {
-            let asked = link.ask(request, upgrades, &id).await;
+            let asked = place::ask(&link, request, upgrades, place, &id).await;
             let seen = self.conclude(asked, &id).await;
             drop(under_way);
             seen
@@ -298,6 +314,7 @@ fn facts(tried: &Tried<'_>, account: Id, device: Option<&DeviceId>) -> GuardFact
     let (headers, seen) = (&tried.parts.headers, tried.seen);
     let mut facts = GuardFacts::new(seen.ip);
     facts.user_agent.clone_from(&seen.user_agent);
+    facts.geo.clone_from(&seen.geo);
     facts.accept_language = text(headers, &ACCEPT_LANGUAGE);
     facts.platform = text(headers, &PLATFORM);
     facts.username = Some(account.clone());

@@ -3,7 +3,7 @@
 use arrayvec::ArrayVec;
 use palisade_core::Digest;
 use palisade_core::key::{SEGMENTS_MAX, Segment};
-use palisade_core::limit::{BucketSpec, Reading};
+use palisade_core::limit::{BucketSpec, CountsFrom, Reading};
 use palisade_core::plan::{BucketName, Charge, OnExceed};
 use palisade_core::policy::Limit;
 use palisade_core::time::Micros;
@@ -177,6 +177,7 @@ impl Lease {
             previous: self.bucket.previous.clone(),
             cost,
             on_exceed: self.bucket.on_exceed,
+            from: CountsFrom::Now,
         }
     }
 
