@@ -516,11 +516,15 @@ rare = function()
   -- Charges a cost that may not fit; the bytes, the instant at which they end where it
   -- has moved on, and the wait.
   local function surcharge(kind, raw, now, cost, l)
-    local ends = false
-    if raw and kind ~= l.kind then raw, ends = adopt(kind, raw, now, l) end
+    local ends, found = false, nil
+    if raw and kind ~= l.kind then
+      -- It waits by what was found, as every charge does.
+      found = lane_of(kind)(raw, now, cost, false, l)
+      raw, ends = adopt(kind, raw, now, l)
+    end
     local wait, _, _, new, ending = l.lane(raw, now, cost, l.counts, l)
-    if new == nil then return raw, ends, wait end
-    return new, ending or ends, wait
+    if new == nil then return raw, ends, found or wait end
+    return new, ending or ends, found or wait
   end
 
   made = {
