@@ -55,6 +55,26 @@ type Reason struct {
 	RetryAfter int64    `json:"retry_after"`
 }
 
+// ChallengeName names a challenge. Where the policy offers one to be solved, it is its kind.
+type ChallengeName string
+
+// UnmarshalJSON reads a name, or the kind of an offered challenge.
+func (c *ChallengeName) UnmarshalJSON(raw []byte) error {
+	var offered struct {
+		Kind string `json:"kind"`
+	}
+	if json.Unmarshal(raw, &offered) == nil && offered.Kind != "" {
+		*c = ChallengeName(offered.Kind)
+		return nil
+	}
+	var name string
+	if err := json.Unmarshal(raw, &name); err != nil {
+		return err
+	}
+	*c = ChallengeName(name)
+	return nil
+}
+
 // Answer is a decision with what to send: Status, Headers and Body are ready to copy.
 type Answer struct {
 	Decision  Decision `json:"decision"`
@@ -65,9 +85,10 @@ type Answer struct {
 	Rule      string   `json:"rule"`
 	Error     string   `json:"error"`
 	// RetryAfter is in seconds, 0 if the answer has none.
-	RetryAfter int64  `json:"retry_after"`
-	DelayMS    int64  `json:"delay_ms"`
-	Challenge  string `json:"challenge"`
+	RetryAfter int64 `json:"retry_after"`
+	DelayMS    int64 `json:"delay_ms"`
+	// Challenge is `captcha`, `out_of_band`, or the kind of one that the client can solve.
+	Challenge ChallengeName `json:"challenge"`
 	// Receipt gives back the charge: [Client.Refund].
 	Receipt string `json:"receipt"`
 	Lockout string `json:"lockout"`

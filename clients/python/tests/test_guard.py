@@ -20,6 +20,7 @@ from palisade_client import (
     Device,
     HitFacts,
     Palisade,
+    SendFacts,
 )
 
 
@@ -283,3 +284,32 @@ def test_a_heavy_endpoint_is_counted(palisade: Server) -> None:
         ]
         answers = [client.api_hit(each, on_unavailable="open") for each in facts]
     assert [answer.decision for answer in answers] == ["allow"] * 120 + ["soft_block"]
+
+
+def test_a_code_is_sent_once_in_a_while_until_it_is_entered(palisade: Server) -> None:
+    with Palisade(palisade.url, deadline=30) as client:
+        guard = client.guard(on_unavailable="closed")
+
+        def facts(number: str) -> SendFacts:
+            return SendFacts(
+                ip="203.0.113.5", account="carla", destination=number, channel="sms"
+            )
+
+        assert guard.send(facts("+34600123456")).allowed
+        again = guard.send(facts("0034 600 12 34 56"))
+        assert (again.decision, again.rule) == ("soft_block", "S-PAUSE")
+        assert "123456" not in repr(facts("+34600123456"))
+
+
+def test_a_code_is_sent_under_caps_while_nobody_answers() -> None:
+    async def play() -> list[bool]:
+        caps = Caps(per_key=1, total=10, window=60)
+        async with AsyncPalisade(free_url()) as client:
+            guard = client.guard(on_unavailable=caps)
+            sends = [
+                SendFacts(ip=f"203.0.113.{n}", destination="ann@example.com", channel="email")
+                for n in range(2)
+            ]
+            return [(await guard.send(facts)).allowed for facts in sends]
+
+    assert asyncio.run(play()) == [True, False]

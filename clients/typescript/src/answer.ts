@@ -28,8 +28,15 @@ export interface Answer {
   readonly error: string | null;
   readonly retryAfter: number | null;
   readonly delayMs: number | null;
+  /** The challenge to put: `captcha`, `out_of_band`, or the kind of `offer`. */
   readonly challenge: string | null;
+  /** A challenge that the client can solve: `kind`, `url`, `parameters`. */
+  readonly offer: Readonly<Record<string, unknown>> | null;
+  /** Why `challengeToken` was not accepted. */
+  readonly challengeRefused: string | null;
   readonly receipt: string | null;
+  /** The money that a send may cost, to be settled by the gateway's report. */
+  readonly reservation: string | null;
   readonly lockout: string | null;
   /** What a guard in shadow mode would have answered. */
   readonly shadow: Readonly<Record<string, unknown>> | null;
@@ -70,8 +77,11 @@ export function parse(value: unknown, requestId: string): Answer {
     error: text(value["error"]),
     retryAfter: whole(value["retry_after"]),
     delayMs: whole(value["delay_ms"]),
-    challenge: text(value["challenge"]),
+    challenge: text(isObject(value["challenge"]) ? value["challenge"]["kind"] : value["challenge"]),
+    offer: isObject(value["challenge"]) ? value["challenge"] : null,
+    challengeRefused: text(value["challenge_refused"]),
     receipt: text(value["receipt"]),
+    reservation: text(value["reservation"]),
     lockout: text(value["lockout"]),
     shadow: isObject(value["shadow"]) ? value["shadow"] : null,
     headers: headers(value["headers"]),
@@ -132,7 +142,10 @@ export function local(requestId: string, made: Local): Answer {
     retryAfter: wait,
     delayMs: null,
     challenge: null,
+    offer: null,
+    challengeRefused: null,
     receipt: null,
+    reservation: null,
     lockout: null,
     shadow: null,
     headers: { ...made.headers, ...(wait === null ? {} : { "Retry-After": String(wait) }) },

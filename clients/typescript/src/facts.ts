@@ -16,8 +16,14 @@ export interface RequestFacts {
   client?: { id: string; type?: "confidential" | "public" | undefined } | undefined;
   apiKey?: string | undefined;
   cost?: number | undefined;
+  /** The country code, where the application knows it; looked up by address otherwise. */
+  country?: string | undefined;
+  /** The number of the network, as `country`. */
+  asn?: number | undefined;
   /** Whether the answer carries a receipt, with which the charge can be given back. */
   receipt?: boolean | undefined;
+  /** The token of `verifyChallenge`. It admits one request beyond a limit that asks for a challenge. */
+  challengeToken?: string | undefined;
   requestId?: string | undefined;
   correlationId?: string | undefined;
 }
@@ -60,13 +66,33 @@ export interface AttemptFacts {
   device?: Device | undefined;
   userAgent?: string | undefined;
   acceptLanguage?: string | undefined;
+  country?: string | undefined;
+  asn?: number | undefined;
   challengePassed?: boolean | undefined;
+  /** The number or mail address that a one-time code came by: a success verifies it. */
+  destination?: string | undefined;
+  /** The token of `verifyChallenge`. It frees one check. */
+  challengeToken?: string | undefined;
   requestId?: string | undefined;
   correlationId?: string | undefined;
 }
 
+/**
+ * One code that is about to be sent. `destination` is what was typed, whether or not an account
+ * has it; `price` is in the currency of the policy's budget.
+ */
+export type SendFacts = Omit<AttemptFacts, "account" | "username" | "destination"> & {
+  destination: string;
+  channel: "sms" | "voice" | "email";
+  account?: string | undefined;
+  price?: number | undefined;
+};
+
 /** One call of a heavy endpoint (G-API). */
-export type HitFacts = Omit<AttemptFacts, "account" | "username" | "challengePassed"> & {
+export type HitFacts = Omit<
+  AttemptFacts,
+  "account" | "username" | "challengePassed" | "challengeToken" | "destination"
+> & {
   account?: string | undefined;
 };
 
@@ -116,6 +142,11 @@ export function ofJob(facts: JobFacts): Question {
 /** The question about an attempt. */
 export function ofAttempt(facts: AttemptFacts): Question {
   return question(facts, [`account ${facts.account}`, `ip ${facts.ip}`]);
+}
+
+/** The question about a code to send. */
+export function ofSend(facts: SendFacts): Question {
+  return question(facts, [`account ${facts.account ?? facts.destination}`, `ip ${facts.ip}`]);
 }
 
 /** The question about a call of a heavy endpoint. */

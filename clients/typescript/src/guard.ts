@@ -1,11 +1,39 @@
-import { orThrow, parse, type Answer } from "./answer.js";
+import { isObject, orThrow, parse, text, type Answer } from "./answer.js";
 import type { Palisade } from "./client.js";
 import { Unavailable } from "./errors.js";
-import { ofAttempt, type AttemptFacts, type Question } from "./facts.js";
+import { ofAttempt, ofSend, type AttemptFacts, type Question, type SendFacts } from "./facts.js";
 import type { OnUnavailable } from "./unavailable.js";
 
 export type Flow = "login" | "otp";
 export type Outcome = "failure" | "success";
+
+/** What a challenge frees: `request` is for limits that ask for one. */
+export type ChallengeFlow = "login" | "otp" | "api" | "request";
+
+/** The client of a challenge. `account` is required for `login` and `otp`. */
+export interface ChallengedFacts {
+  ip: string;
+  account?: string | undefined;
+}
+
+/** A challenge for one client. Nothing is remembered of it. */
+export interface Challenge {
+  readonly kind: string;
+  readonly parameters: Readonly<Record<string, unknown>>;
+  readonly expiresAt: string | null;
+}
+
+/** The result of a solution. */
+export interface Verified {
+  readonly passed: boolean;
+  readonly token: string | null;
+  /** `wrong`, `late`, `used`, `foreign` or `unavailable`. */
+  readonly reason: string | null;
+}
+
+function clientOf({ ip, account }: ChallengedFacts): Record<string, unknown> {
+  return account === undefined ? { ip } : { ip, account };
+}
 
 const DELAY_MS_MAX = 10_000;
 
@@ -95,9 +123,33 @@ export class Guard {
     return this.#enter(flow, ofAttempt(facts));
   }
 
+  /** Whether a code may be sent. It is counted as sent if so: ask right before. */
+  send(facts: SendFacts): Promise<Answer> {
+    return this.#palisade.decide("/v1/guard/otp/send", ofSend(facts), this.#choice);
+  }
+
   /** Only the outcome; `null` if it could not be reported. */
   report(flow: Flow, outcome: Outcome, facts: AttemptFacts & { requestId: string }): Promise<Answer | null> {
     return this.#leave(flow, outcome, ofAttempt(facts));
+  }
+
+  /** A challenge for the client of these facts; `level` is that of the answer that asks. */
+  async challenge(flow: ChallengeFlow, facts: ChallengedFacts, level?: string): Promise<Challenge> {
+    const wire = { flow, ...clientOf(facts), ...(level === undefined ? {} : { level }) };
+    const value = await this.#palisade.ask("POST", "/v1/challenge", wire);
+    const kind = isObject(value) ? text(value["kind"]) : null;
+    if (!isObject(value) || kind === null) throw new Unavailable("the answer has no challenge");
+    const parameters = value["parameters"];
+    return { kind, parameters: isObject(parameters) ? parameters : {}, expiresAt: text(value["expires_at"]) };
+  }
+
+  /** Exchanges a solution for a token, to be sent as `challengeToken` with the next check. */
+  async verifyChallenge(flow: ChallengeFlow, facts: ChallengedFacts, solution: string): Promise<Verified> {
+    const wire = { flow, ...clientOf(facts), solution };
+    const value = await this.#palisade.ask("POST", "/v1/challenge/verify", wire);
+    if (!isObject(value)) throw new Unavailable("the answer cannot be read");
+    const token = value["passed"] === true ? text(value["challenge_token"]) : null;
+    return { passed: token !== null, token, reason: text(value["reason"]) };
   }
 
   /** A session id to keep in a cookie of a device that has just logged in. */

@@ -10,8 +10,17 @@ export type { Answer, Decision, Mode, Reading } from "./answer.js";
 export { Palisade, type Choice, type PalisadeOptions } from "./client.js";
 export { Seen, type EdgeOptions, type Identity, type IdentityOptions, type MoreFacts } from "./edge.js";
 export { BadFacts, BadInput, Blocked, Misconfigured, PalisadeError, Unavailable } from "./errors.js";
-export type { AttemptFacts, CheckFacts, Device, HitFacts, JobFacts, Layers, RequestFacts } from "./facts.js";
-export { Attempt, Guard, type Flow, type Outcome } from "./guard.js";
+export type { AttemptFacts, CheckFacts, Device, HitFacts, JobFacts, Layers, RequestFacts, SendFacts } from "./facts.js";
+export {
+  Attempt,
+  Guard,
+  type Challenge,
+  type ChallengedFacts,
+  type ChallengeFlow,
+  type Flow,
+  type Outcome,
+  type Verified,
+} from "./guard.js";
 export { Reservation } from "./holder.js";
 export type { Costs, ExtendAnswer, HeldReservation, More, ReserveAnswer, Settlement, Terms } from "./reservations.js";
 export { Caps, type CapsOptions, type OnUnavailable } from "./unavailable.js";

@@ -10,11 +10,11 @@ import { Palisade } from "./client.js";
 import { FakeReservations, type Facts } from "./fake.js";
 
 /**
- * What is asked: a request, a job, a step of an attempt, a call of a heavy endpoint, a step of a
- * reservation.
+ * What is asked: a request, a job, a step of an attempt, a code to send, a call of a heavy
+ * endpoint, a step of a reservation.
  */
 export type Op =
-  | ("request" | "job.enqueue" | "api.hit" | "reserve" | "extend" | "settle" | "release")
+  | ("request" | "job.enqueue" | "otp.send" | "api.hit" | "reserve" | "extend" | "settle" | "release")
   | `${"login" | "otp"}.${"check" | "failure" | "success"}`;
 
 /** One question, with its facts as they are sent. */

@@ -202,3 +202,13 @@ test("a check and its outcome in two requests", async () => {
   const reported = await guard.report("login", "success", { ...by("ann"), requestId });
   assert.equal(reported?.requestId, requestId);
 });
+
+test("a code is sent once in a while until it is entered", async () => {
+  const guard = await started();
+  const facts = (destination: string) =>
+    ({ ip: "203.0.113.5", account: "carla", destination, channel: "sms" }) as const;
+  assert.equal((await guard.send(facts("+34600123456"))).allowed, true);
+  const again = await guard.send(facts("0034 600 12 34 56"));
+  assert.equal(again.decision, "soft_block");
+  assert.equal(again.rule, "S-PAUSE");
+});

@@ -14,8 +14,13 @@ mod node;
 
 #[path = "dashboard/browser.rs"]
 mod browser;
+#[path = "dashboard/challenge.rs"]
+mod challenge;
 #[path = "dashboard/http.rs"]
 mod http;
+#[allow(dead_code, reason = "each test file uses a part of it")]
+#[path = "login_proxy/scripted.rs"]
+mod scripted;
 
 use std::collections::BTreeSet;
 

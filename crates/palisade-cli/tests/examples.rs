@@ -136,6 +136,42 @@ fn the_examples_of_budgets_do_what_the_page_says() {
 }
 
 #[test]
+fn s_spend_the_examples_of_sends_do_what_the_page_says() {
+    let policies = blocks("send-budgets.md", "toml");
+    for policy in &policies {
+        let server = Server::configured(policy);
+        let answers = shell(&server, &block("send-budgets.md", "sh"));
+        let [sent, again] = answers.as_slice() else {
+            panic!("{answers:?}");
+        };
+        assert_eq!(sent["decision"], "allow");
+        assert_eq!(again["rule"], "S-PAUSE");
+        assert!((29..=30).contains(&again["retry_after"].as_u64().unwrap()));
+    }
+    let server = Server::configured(&policies[1]);
+    let answers = shell(&server, &block("send-budgets.md", "sh"));
+    let token = answers[0]["reservation"].as_str().unwrap();
+    let settle = block("send-budgets.md", "json").replace('\u{2026}', token);
+    let settled = server
+        .connect()
+        .send("POST", "/v1/settle", &[], settle.as_bytes())
+        .json();
+    assert_eq!(settled["used"]["send_eur_e4"], 745);
+    assert_eq!(settled["reserved"]["send_eur_e4"], 800);
+    let refused = server.connect().send(
+        "POST",
+        "/v1/guard/otp/send",
+        &[],
+        br#"{"ip":"203.0.113.5","destination":"canary","channel":"sms"}"#,
+    );
+    assert_eq!(refused.status, 400);
+    assert_eq!(refused.json()["field"], "destination");
+    let batch = br#"{"checks":[{"op":"otp.send","ip":"203.0.113.9","destination":"+49176123456","channel":"sms"}]}"#;
+    let batch = server.connect().send("POST", "/v1/batch", &[], batch);
+    assert_eq!(batch.json()["answers"][0]["decision"], "allow");
+}
+
+#[test]
 fn b_overdraft_a_report_is_charged_even_if_it_is_refused() {
     let server = Server::configured(&block("budgets.md", "toml"));
     let mut client = server.connect();

@@ -13,6 +13,8 @@
 mod apps;
 #[path = "login_proxy/bodies.rs"]
 mod bodies;
+#[path = "login_proxy/challenges.rs"]
+mod challenges;
 mod common;
 #[path = "login_proxy/doctor.rs"]
 mod doctor;

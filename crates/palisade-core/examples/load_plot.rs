@@ -6,7 +6,6 @@
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
     clippy::cast_precision_loss,
-    clippy::expect_used,
     reason = "a simulation whose numbers are small"
 )]
 
@@ -14,7 +13,6 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 
 #[path = "../tests/load/mod.rs"]
-#[allow(dead_code, unreachable_pub, reason = "the tests use the rest of it")]
 mod load;
 
 use load::server::{Run, run};

@@ -3,7 +3,7 @@
 
 use serde::Serialize;
 
-use crate::decision::{Challenge, Decision, Enforcement, ErrorCode, LimitReading, Mode};
+use crate::decision::{Decision, Enforcement, ErrorCode, LimitReading, Mode, ShownChallenge};
 use crate::rule::Rule;
 
 /// Links that bodies carry.
@@ -66,7 +66,7 @@ pub struct Body<'a> {
     pub support_url: Option<&'a str>,
     /// Challenge to offer to the client.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub challenge: Option<Challenge>,
+    pub challenge: Option<ShownChallenge<'a>>,
     /// The request's id.
     pub request_id: &'a str,
     /// Time of the decision, RFC 3339.
@@ -76,7 +76,7 @@ pub struct Body<'a> {
 
 /// The body of a refusal; `None` for an answer that lets the request through.
 #[must_use]
-pub fn body<'a>(decision: &Decision, urls: &'a Urls, request_id: &'a str) -> Option<Body<'a>> {
+pub fn body<'a>(decision: &'a Decision, urls: &'a Urls, request_id: &'a str) -> Option<Body<'a>> {
     let error = decision.error?;
     let mut body = Body {
         error: error.name(),
@@ -91,7 +91,7 @@ pub fn body<'a>(decision: &Decision, urls: &'a Urls, request_id: &'a str) -> Opt
         quota_reset: None,
         upgrade_url: None,
         support_url: None,
-        challenge: decision.challenge,
+        challenge: decision.shown_challenge(),
         request_id,
         timestamp: decision.at.to_rfc3339(),
     };
@@ -137,6 +137,9 @@ fn message(decision: &Decision, error: ErrorCode) -> &'static str {
         ErrorCode::AccountLocked => {
             "Too many failed attempts. Sign-in is locked for a while: try again later or reset the password."
         }
+        ErrorCode::ChallengeRequired if !decision.limits.is_empty() => {
+            "Too many requests. Pass the challenge to go on."
+        }
         ErrorCode::ChallengeRequired => {
             "Too many failed attempts. Pass the challenge before you try again."
         }
@@ -165,7 +168,8 @@ fn problem(decision: &Decision, error: ErrorCode) -> Option<&'static str> {
         ErrorCode::InvalidApiKey | ErrorCode::Forbidden | ErrorCode::CostExceedsLimit => None,
         ErrorCode::ServiceUnavailable => Some(CAPACITY),
         _ if decision.enforcement == Enforcement::Degraded => Some(CAPACITY),
-        ErrorCode::AccountLocked | ErrorCode::ChallengeRequired => Some(ABNORMAL),
+        ErrorCode::AccountLocked => Some(ABNORMAL),
+        ErrorCode::ChallengeRequired if decision.limits.is_empty() => Some(ABNORMAL),
         // A block of the guard answers behaviour; no limit was exceeded.
         _ if decision.limits.is_empty() && decision.quota.is_none() => Some(ABNORMAL),
         _ => Some(QUOTA),

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
+use crate::challenge::{OfferedChallenge, PassNote};
 use crate::key::Digest;
 use crate::policy::QuotaUnit;
 use crate::rule::Rule;
@@ -151,8 +152,8 @@ impl Mode {
 }
 
 /// Key of the guard. `K1` is the address prefix, `K2` prefix and user agent, `K3` prefix and
-/// device, `K4` the account, `K5` account and device, `device` the device everywhere, and `lockout`
-/// user name and prefix.
+/// device, `K4` the account, `K5` account and device, `device` the device everywhere, `lockout`
+/// user name and prefix, and `destination` and `range` those of a one-time code that is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub enum KeyKind {
@@ -177,6 +178,12 @@ pub enum KeyKind {
     /// Username and prefix (lockout).
     #[serde(rename = "lockout")]
     Lockout,
+    /// Destination of a one-time code.
+    #[serde(rename = "destination")]
+    Destination,
+    /// Range of destinations: a calling code, first digits, or a mail domain.
+    #[serde(rename = "range")]
+    Range,
 }
 
 impl KeyKind {
@@ -191,6 +198,8 @@ impl KeyKind {
             Self::AccountDevice => "K5",
             Self::Device => "device",
             Self::Lockout => "lockout",
+            Self::Destination => "destination",
+            Self::Range => "range",
         }
     }
 }
@@ -355,6 +364,18 @@ pub enum Challenge {
     OutOfBand,
 }
 
+/// Challenge as an answer shows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = ShownChallenge))]
+#[serde(untagged)]
+pub enum ShownChallenge<'a> {
+    /// One that the client can solve now.
+    #[cfg_attr(feature = "openapi", schema(value_type = OfferedChallenge))]
+    Offered(&'a OfferedChallenge),
+    /// One that the application presents itself.
+    Named(Challenge),
+}
+
 /// Note of an answer about the lockout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -425,10 +446,16 @@ pub struct Decision {
     pub delay_ms: Option<u32>,
     /// Challenge to offer (A-CAPTCHA).
     pub challenge: Option<Challenge>,
+    /// Challenge that this client can solve now, where the policy uses challenges (C-KIND).
+    pub offer: Option<Box<OfferedChallenge>>,
+    /// Fate of the token or pass that the client showed.
+    pub pass: Option<PassNote>,
     /// Set if the lockout could not be asked.
     pub lockout: Option<LockoutNote>,
     /// Receipt by which the charge can be given back; only if the request asked for one.
     pub receipt: Option<Box<str>>,
+    /// Reservation of the money that a send may cost (S-SPEND).
+    pub reservation: Option<Box<str>>,
     /// Names of the limits on requests in progress that apply but were not charged, because the
     /// request asked for no slot (B-SLOT).
     pub not_asked: Option<Box<[Arc<str>]>>,
@@ -526,8 +553,11 @@ impl Decision {
             status: 200,
             delay_ms: None,
             challenge: None,
+            offer: None,
+            pass: None,
             lockout: None,
             receipt: None,
+            reservation: None,
             not_asked: None,
             waited_ms: None,
             warnings: None,
@@ -539,6 +569,14 @@ impl Decision {
             revisions: Vec::new(),
             shadow: None,
         }
+    }
+
+    /// The challenge as answers show it: one that can be solved now, or the name of one that the
+    /// application presents itself.
+    #[must_use]
+    pub fn shown_challenge(&self) -> Option<ShownChallenge<'_>> {
+        let offered = self.offer.as_deref().map(ShownChallenge::Offered);
+        offered.or_else(|| self.challenge.map(ShownChallenge::Named))
     }
 
     /// True if only shadow mode let the caller go on.

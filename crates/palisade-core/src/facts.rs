@@ -10,6 +10,9 @@ use std::num::NonZeroU32;
 use serde::{Deserialize, Serialize};
 
 use crate::budget::Costs;
+use crate::challenge::ShownPass;
+use crate::geo::GeoFacts;
+use crate::send::{Channel, Destination};
 
 pub use descriptors::{
     DESCRIPTORS_MAX, Descriptor, DescriptorEntry, DescriptorFacts, ENTRIES_MAX, Hits, OwnFigure,
@@ -263,6 +266,11 @@ pub struct RequestFacts {
     /// Whether the surface marked the request as a bot's (I-BOT), in addition to the user agent's
     /// patterns.
     pub bot: bool,
+    /// Proof of a challenge that the caller has passed (C-BUYS). It is looked at only where a limit
+    /// asks for one.
+    pub pass: Option<Box<ShownPass>>,
+    /// Country and network of the address.
+    pub geo: GeoFacts,
     /// Whether it comes from a device that is known from an earlier login: an attack does not
     /// tighten its limits (AD-ATTACK).
     pub known_device: bool,
@@ -302,6 +310,8 @@ impl RequestFacts {
             receipt: false,
             report: false,
             bot: false,
+            pass: None,
+            geo: GeoFacts::default(),
             known_device: false,
             request_id: None,
             correlation_id: None,
@@ -404,8 +414,19 @@ pub struct GuardFacts {
     pub username: Option<Id>,
     /// The device.
     pub device: DeviceFacts,
+    /// Country and network of the address.
+    pub geo: GeoFacts,
     /// A challenge was passed: a SOFT block yields, a captcha is cleared.
     pub challenge_passed: bool,
+    /// Destination of the code: of a send the one it goes to, of an outcome the one it came by.
+    pub destination: Option<Destination>,
+    /// Way by which a send goes.
+    pub channel: Option<Channel>,
+    /// Price of a send as its caller expects it, in ten-thousandths of the policy's currency.
+    pub price: Option<u64>,
+    /// Proof of a challenge of ours that the client has passed: a check yields to it as to
+    /// `challenge_passed`, and a captcha stays until a success (C-BUYS).
+    pub pass: Option<Box<ShownPass>>,
     /// Carried into answers, logs and audits (I-ID); makes a retry harmless (G-ONCE) unless
     /// there is an `attempt_id`.
     pub request_id: Option<Id>,
@@ -426,6 +447,7 @@ impl GuardFacts {
         if self.account.is_none() && op.attempt().is_some() {
             return Err(FieldError::new("account", "is required"));
         }
+        self.validate_send(op)?;
         if self.device.trusted && !self.device.is_vouched_for() {
             return Err(FieldError::new(
                 "device.trusted",
@@ -433,6 +455,30 @@ impl GuardFacts {
             ));
         }
         Ok(())
+    }
+
+    /// Refuses a send without a destination, and facts of a send with another command.
+    fn validate_send(&self, op: GuardOp) -> Result<(), FieldError> {
+        if op == GuardOp::OtpSend {
+            let destination = self.destination.as_ref();
+            let destination = destination.ok_or(FieldError::new("destination", "is required"))?;
+            let channel = self
+                .channel
+                .ok_or(FieldError::new("channel", "is required"))?;
+            return destination.suits(channel);
+        }
+        let strange = [
+            ("channel", self.channel.is_some()),
+            ("price", self.price.is_some()),
+            (
+                "destination",
+                self.destination.is_some() && op.flow() != crate::record::Flow::Otp,
+            ),
+        ];
+        match strange.into_iter().find(|(_, is_set)| *is_set) {
+            Some((field, _)) => Err(FieldError::new(field, "does not belong to this command")),
+            None => Ok(()),
+        }
     }
 
     /// The facts of a bare command.
@@ -446,7 +492,12 @@ impl GuardFacts {
             account: None,
             username: None,
             device: DeviceFacts::default(),
+            geo: GeoFacts::default(),
             challenge_passed: false,
+            destination: None,
+            channel: None,
+            price: None,
+            pass: None,
             request_id: None,
             attempt_id: None,
             correlation_id: None,
@@ -493,13 +544,15 @@ pub enum GuardOp {
     OtpSuccess,
     /// The outcome of verifying the code is unknown.
     OtpUnknown,
+    /// Before a one-time code is sent.
+    OtpSend,
     /// A heavy endpoint was called.
     ApiHit,
 }
 
 impl GuardOp {
     /// All commands.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::LoginCheck,
         Self::LoginFailure,
         Self::LoginSuccess,
@@ -508,6 +561,7 @@ impl GuardOp {
         Self::OtpFailure,
         Self::OtpSuccess,
         Self::OtpUnknown,
+        Self::OtpSend,
         Self::ApiHit,
     ];
 
@@ -523,6 +577,7 @@ impl GuardOp {
             Self::OtpFailure => "otp.failure",
             Self::OtpSuccess => "otp.success",
             Self::OtpUnknown => "otp.unknown",
+            Self::OtpSend => "otp.send",
             Self::ApiHit => "api.hit",
         }
     }
@@ -533,7 +588,7 @@ impl GuardOp {
         Self::ALL.into_iter().find(|op| op.name() == name)
     }
 
-    /// The login or OTP attempt that the command reports; `None` for the heavy API.
+    /// The login or OTP attempt that the command reports; `None` for a send and the heavy API.
     #[must_use]
     pub const fn attempt(self) -> Option<Attempt> {
         match self {
@@ -541,7 +596,7 @@ impl GuardOp {
             Self::LoginFailure | Self::OtpFailure => Some(Attempt::Failure),
             Self::LoginSuccess | Self::OtpSuccess => Some(Attempt::Success),
             Self::LoginUnknown | Self::OtpUnknown => Some(Attempt::Unknown),
-            Self::ApiHit => None,
+            Self::OtpSend | Self::ApiHit => None,
         }
     }
 
@@ -553,7 +608,11 @@ impl GuardOp {
             Self::LoginCheck | Self::LoginFailure | Self::LoginSuccess | Self::LoginUnknown => {
                 Flow::Login
             }
-            Self::OtpCheck | Self::OtpFailure | Self::OtpSuccess | Self::OtpUnknown => Flow::Otp,
+            Self::OtpCheck
+            | Self::OtpFailure
+            | Self::OtpSuccess
+            | Self::OtpUnknown
+            | Self::OtpSend => Flow::Otp,
             Self::ApiHit => Flow::Api,
         }
     }

@@ -20,6 +20,21 @@ pub fn push(text: &mut String, number: u128) {
     text.push_str(std::str::from_utf8(pairs.as_flattened()).unwrap_or_default());
 }
 
+/// Appends the two lower-case digits of `byte` to `text`.
+pub fn push_byte(text: &mut String, byte: u8) {
+    text.push_str(std::str::from_utf8(&PAIRS[usize::from(byte)]).unwrap_or_default());
+}
+
+/// The lower-case digits of `bytes`.
+#[must_use]
+pub fn of_bytes(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(2 * bytes.len());
+    for byte in bytes {
+        push_byte(&mut text, *byte);
+    }
+    text
+}
+
 /// The 32 lower-case digits of `number`.
 #[must_use]
 pub fn text(number: u128) -> String {

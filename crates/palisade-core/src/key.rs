@@ -30,7 +30,7 @@ use zeroize::Zeroizing;
 use crate::hex;
 use crate::plan::BucketName;
 pub use namer::Namer;
-pub use seal::{SEAL_BYTES, Seal};
+pub use seal::{ChallengeSignature, SEAL_BYTES, Seal};
 use sip::Sip;
 
 /// Version of the encoding that HMAC digests are made of.
@@ -151,10 +151,14 @@ pub enum SegmentKind {
     Endpoint = 8,
     /// An Envoy descriptor entry.
     Descriptor = 9,
+    /// Country of the address.
+    Country = 10,
+    /// Network of the address.
+    Asn = 11,
 }
 
 impl SegmentKind {
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 11] = [
         Self::Org,
         Self::Ip,
         Self::User,
@@ -164,6 +168,8 @@ impl SegmentKind {
         Self::Account,
         Self::Endpoint,
         Self::Descriptor,
+        Self::Country,
+        Self::Asn,
     ];
 
     /// The kind with this number.
@@ -185,6 +191,8 @@ impl SegmentKind {
             Self::Account => "account",
             Self::Endpoint => "endpoint",
             Self::Descriptor => "descriptor",
+            Self::Country => "country",
+            Self::Asn => "asn",
         }
     }
 }
@@ -233,6 +241,20 @@ pub enum Domain {
     Receipt = 10,
     /// The seal of a device cookie.
     DeviceCookie = 11,
+    /// The caller that a challenge is bound to.
+    ChallengeBinding = 30,
+    /// The seal of a `challenge_token`.
+    ChallengeToken = 31,
+    /// The seal of a pass cookie.
+    ChallengePass = 32,
+    /// The seal of what a challenge page knows of the request that it stands in for.
+    ChallengeTicket = 33,
+    /// Country of a login, bound to its account (P-GUARD).
+    Country = 12,
+    /// Destination of a one-time code.
+    Destination = 13,
+    /// Range of destinations.
+    Range = 14,
     /// Fingerprint of a secret, which tells secrets apart without disclosing them.
     Secret = 20,
 }
@@ -276,10 +298,12 @@ struct Subkeys {
     mix: [u128; MIX],
     namer: Namer,
     hmac: Hmac<Sha256>,
+    /// Signs proofs of work.
+    challenge: Hmac<Sha256>,
 }
 
 /// Codes of [`SegmentKind`], and 0 for names from the policy.
-const KINDS: usize = SegmentKind::Descriptor as usize + 1;
+const KINDS: usize = SegmentKind::Asn as usize + 1;
 
 /// Most segments of one bucket's name.
 pub const SEGMENTS_MAX: usize = 6;
@@ -392,6 +416,14 @@ impl Subkeys {
             expand(&root, b"palisade/v1/guard", 0),
             expand(&root, b"palisade/v1/guard", 1),
         ]);
+        // As text: libraries of ALTCHA take their secret as a string.
+        let challenge = Zeroizing::new(hex::of_bytes(
+            Zeroizing::new([
+                expand(&root, b"palisade/v1/challenge", 0),
+                expand(&root, b"palisade/v1/challenge", 1),
+            ])
+            .as_flattened(),
+        ));
         let mut mix = [0; MIX];
         for (index, slot) in (0_u8..).zip(&mut mix) {
             // Odd: multiplying by it modulo 2¹²⁸ is invertible, so no two digests become one.
@@ -404,6 +436,7 @@ impl Subkeys {
             mix,
             namer: Namer::new(|index| expand(&root, b"palisade/v1/namer", index)),
             hmac: keyed(guard.as_flattened()),
+            challenge: keyed(challenge.as_bytes()),
         })
     }
 

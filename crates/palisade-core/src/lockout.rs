@@ -17,6 +17,17 @@ pub const HARD_MAX: usize = 32;
 /// Largest number of lockouts that `captcha_lockouts` may be.
 pub const LOCKOUTS_MAX: usize = 8;
 
+/// Whether an attempt comes with a passed challenge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CaptchaProof {
+    /// It does not come with one.
+    Missing,
+    /// Of ours: the attempt goes on, and the next one is asked again (C-BUYS).
+    ForThisAttempt,
+    /// Of the host, which vouches for it: the captcha is withdrawn.
+    ByHost,
+}
+
 /// Effect of an outstanding challenge on a check (A-CAPTCHA).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ChallengeMode {
@@ -245,11 +256,11 @@ impl Lockout {
         &mut self,
         policy: &LockoutPolicy,
         attempt: Attempt,
-        challenge_passed: bool,
+        passed: CaptchaProof,
         now: Micros,
     ) -> LockoutVerdict {
         let mut verdict = LockoutVerdict::default();
-        if challenge_passed && self.challenged.take().is_some() {
+        if passed == CaptchaProof::ByHost && self.challenged.take().is_some() {
             verdict.changed = true;
         }
         if !self.streak_lasts(policy, now) {
@@ -259,7 +270,9 @@ impl Lockout {
         match attempt {
             Attempt::Check => {
                 verdict.delay_ms = policy.delay_ms(self.streak);
-                verdict.candidates.extend(self.unpassed(policy, now));
+                let unpassed = self.unpassed(policy, now);
+                let unpassed = unpassed.filter(|_| passed == CaptchaProof::Missing);
+                verdict.candidates.extend(unpassed);
             }
             Attempt::Failure => self.fail(policy, &mut verdict, now),
             Attempt::Success => verdict.changed |= self.succeed(),
@@ -495,7 +508,7 @@ mod tests {
     fn challenged(policy: &LockoutPolicy, now: Micros) -> Lockout {
         let mut lockout = Lockout::default();
         for _ in 0..30 {
-            lockout.apply(policy, Attempt::Failure, false, now);
+            lockout.apply(policy, Attempt::Failure, CaptchaProof::Missing, now);
         }
         lockout
     }
@@ -508,7 +521,7 @@ mod tests {
         };
         let mut lockout = challenged(&policy, Micros(DAY));
         let later = Micros(DAY).plus(HOUR);
-        let verdict = lockout.apply(&policy, Attempt::Check, false, later);
+        let verdict = lockout.apply(&policy, Attempt::Check, CaptchaProof::Missing, later);
         assert!(verdict.candidates.is_empty());
         assert_eq!(verdict.challenge, Some(Challenge::Captcha));
     }
@@ -520,7 +533,7 @@ mod tests {
         let later = Micros(DAY).plus(HOUR);
         assert!(!lockout.is_denying(&policy, later));
         assert!(lockout.lift(&policy, later), "the challenge was denied for");
-        let verdict = lockout.apply(&policy, Attempt::Check, false, later);
+        let verdict = lockout.apply(&policy, Attempt::Check, CaptchaProof::Missing, later);
         assert!(verdict.candidates.is_empty() && verdict.challenge.is_none());
         assert!(!lockout.lift(&policy, later));
     }
@@ -535,13 +548,18 @@ mod tests {
             for _ in 0..10 {
                 now = now.plus(HOUR / 4);
                 challenge = lockout
-                    .apply(&policy, Attempt::Failure, false, now)
+                    .apply(&policy, Attempt::Failure, CaptchaProof::Missing, now)
                     .challenge;
             }
             challenge
         };
         let succeed = |lockout: &mut Lockout| {
-            let verdict = lockout.apply(&policy, Attempt::Success, false, Micros(2 * DAY));
+            let verdict = lockout.apply(
+                &policy,
+                Attempt::Success,
+                CaptchaProof::Missing,
+                Micros(2 * DAY),
+            );
             assert!(verdict.changed);
         };
         assert_eq!([lock(&mut lockout), lock(&mut lockout)], [None, None]);
@@ -558,7 +576,7 @@ mod tests {
         let mut lockout = Lockout::default();
         let now = Micros(DAY);
         for _ in 0..10 {
-            lockout.apply(&policy, Attempt::Failure, false, now);
+            lockout.apply(&policy, Attempt::Failure, CaptchaProof::Missing, now);
         }
         assert!(lockout.is_denying(&policy, now));
         assert!(lockout.lift(&policy, now));

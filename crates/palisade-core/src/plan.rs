@@ -87,6 +87,34 @@ impl<'p> Charge<'p> {
         })
     }
 
+    /// The charge beyond this one for a caller that has passed a challenge (C-BUYS); `spec` is
+    /// [`Limit::spec_beyond`].
+    #[must_use]
+    pub fn beyond<'q>(&self, spec: &'q BucketSpec) -> Option<Charge<'q>>
+    where
+        'p: 'q,
+    {
+        let limit = self.limit.beyond.as_deref()?;
+        // Ids are sums of which the limit's digest is a part.
+        let shifted = |id: Digest| {
+            let rest = id.0.wrapping_sub(self.limit.digest.0);
+            Digest(rest.wrapping_add(limit.digest.0))
+        };
+        let previous = self.previous.as_deref().map(|name| BucketName {
+            id: shifted(name.id),
+            segments: name.segments.clone(),
+        });
+        Some(Charge {
+            limit,
+            spec,
+            id: shifted(self.id),
+            segments: self.segments.clone(),
+            previous: previous.map(Box::new),
+            cost: self.cost,
+            on_exceed: OnExceed::Deny,
+        })
+    }
+
     /// Names what a node remembers about the bucket. The name changes with the bucket's numbers, so
     /// that a tenant whose limit was raised is not denied from memory.
     #[must_use]

@@ -38,6 +38,14 @@ pub enum RecordKind {
     Lockout,
     /// The fate of a reservation: extended, or settled (B-ONCE).
     Reservation,
+    /// Sends to an account's destinations (S-ACCOUNT).
+    SendAccount,
+    /// Sends from an address prefix (S-IP).
+    SendNetwork,
+    /// Sends to a destination (S-PAUSE, S-DEST).
+    SendDestination,
+    /// Sends to a range of destinations, one of several shards (S-RANGE).
+    SendRange,
 }
 
 impl RecordKind {
@@ -55,8 +63,15 @@ impl RecordKind {
         Self::Lockout,
     ];
 
-    /// Kinds that describe no person, network or device.
-    pub const OTHERS: [Self; 1] = [Self::Reservation];
+    /// Kinds that hold no block, so that operators have nothing to list or lift there. They are
+    /// short-lived, and not exported. A cluster commits them in this order.
+    pub const OTHERS: [Self; 5] = [
+        Self::Reservation,
+        Self::SendAccount,
+        Self::SendNetwork,
+        Self::SendDestination,
+        Self::SendRange,
+    ];
 
     /// Position of the kind among all that a store may hold: those of [`RecordKind::ALL`], then
     /// [`RecordKind::OTHERS`].
@@ -78,6 +93,10 @@ impl RecordKind {
             Self::Device(flow) => 0x30 + flow as u8,
             Self::Lockout => 0x40,
             Self::Reservation => 0x60,
+            Self::SendAccount => 0x70,
+            Self::SendNetwork => 0x71,
+            Self::SendDestination => 0x72,
+            Self::SendRange => 0x73,
         }
     }
 
@@ -103,6 +122,10 @@ impl RecordKind {
             Self::Device(Flow::Api) => "device-api",
             Self::Lockout => "lockout",
             Self::Reservation => "reservation",
+            Self::SendAccount => "send-account",
+            Self::SendNetwork => "send-network",
+            Self::SendDestination => "send-destination",
+            Self::SendRange => "send-range",
         }
     }
 }

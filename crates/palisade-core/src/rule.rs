@@ -122,6 +122,20 @@ rules! {
     G_WATCH = "G-WATCH";
     /// Guard: heavy-API rate exceeded.
     G_API = "G-API";
+    /// Guard: a login from a country that the account has never succeeded from.
+    P_GUARD = "P-GUARD";
+    /// Send: the destination was sent to a moment ago.
+    S_PAUSE = "S-PAUSE";
+    /// Send: the destination was sent to too often.
+    S_DEST = "S-DEST";
+    /// Send: the account was sent to too often.
+    S_ACCOUNT = "S-ACCOUNT";
+    /// Send: an address sends too often, or to too many destinations.
+    S_IP = "S-IP";
+    /// Send: too few codes of a range are entered.
+    S_RANGE = "S-RANGE";
+    /// Send: the money for messages is used up.
+    S_SPEND = "S-SPEND";
     /// A limit of an Envoy domain denied.
     R_DOMAIN = "R-DOMAIN";
     /// A limit of an Envoy domain that admits nothing.

@@ -15,7 +15,7 @@ pub(crate) use scenarios;
 pub(crate) fn prove(name: &str, rule: &str, script: &str) {
     let family = rule.split('-').next().unwrap().to_lowercase();
     assert!(name.starts_with(&family), "{name} proves {rule}");
-    script::check(&mut World::default(), script).unwrap();
+    script::check(&mut World::proving(rule), script).unwrap();
     let found = script::check(&mut without::world(rule), script);
     assert!(found.is_err(), "{name} holds without {rule}");
 }

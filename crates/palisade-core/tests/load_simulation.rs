@@ -1,10 +1,11 @@
 //! AD-LOAD on a queueing model: a server of 16 workers that can do 800 requests a second.
 
 #![allow(
+    clippy::expect_used,
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
     clippy::cast_precision_loss,
-    reason = "a simulation whose numbers are small"
+    reason = "a test fails by panicking; the numbers of the simulation are small"
 )]
 
 mod load;

@@ -1,11 +1,12 @@
 //! Sources of Palisade's policies.
 //!
 //! [`load`] turns a file into a [`PolicyBundle`], or into all errors at once, each with its place
-//! and a hint. There are three modules: [`document`] (text with places, for any tables), `policy`
-//! (the meaning of a policy's tables, and the file that is followed while it changes) and
-//! [`tenants`] (tenants' own policies from outside, and their cache).
+//! and a hint. There are four modules: [`document`] (text with places, for any tables), `policy`
+//! (the meaning of a policy's tables, and the file that is followed while it changes), [`geo`]
+//! (databases of countries and networks) and [`tenants`] (tenants' own policies from outside, and their cache).
 
 pub mod document;
+pub mod geo;
 mod policy;
 pub mod tenants;
 
@@ -20,6 +21,6 @@ pub use policy::sections::{Bots, Candidate, PolicyTable, Urls, schemas};
 pub use policy::spend::{
     ErrorShape, Output, PRICE_UNIT, Price, Prices, Spend, SpendRoute, Spends, UsedSource,
 };
-pub use policy::values::{AgentFragment, OneOrMany, Rate, SourceUrl, Url, WebUrl};
+pub use policy::values::{AgentFragment, OneOrMany, Rate, SecretSource, SourceUrl, Url, WebUrl};
 pub use policy::{FileSource, FileWatch, Loader, PolicyLoader, PolicySource, Reload, SourceStatus};
 pub use tenants::FileTenants;

@@ -28,7 +28,7 @@ pub struct Mark {
     pub expect: u64,
     /// New content of the record.
     pub bytes: Vec<u8>,
-    /// When the record expires.
+    /// When the record expires: not before the one that it replaces, and the same in a repetition.
     pub expires_at: Micros,
 }
 

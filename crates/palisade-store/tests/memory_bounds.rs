@@ -17,7 +17,7 @@ use std::time::Duration;
 use palisade_core::guard::{Account, Attempt};
 use palisade_core::key::Keyring;
 use palisade_core::limit::{Algorithm, Window};
-use palisade_core::lockout::{Lockout, LockoutPolicy};
+use palisade_core::lockout::{CaptchaProof, Lockout, LockoutPolicy};
 use palisade_core::record::{Flow, RecordKey, RecordKind, RecordWrite};
 use palisade_core::time::{Clock, DAY, HOUR, MINUTE, Micros, SECOND};
 use palisade_store::conformance::{Rng, TestClock, TestLimits, spec};
@@ -493,7 +493,7 @@ fn lockout(failures: u32, now: Micros) -> Vec<u8> {
     let mut lockout = Lockout::default();
     for _ in 0..failures {
         let policy = LockoutPolicy::default();
-        lockout.apply(&policy, Attempt::Failure, false, now);
+        lockout.apply(&policy, Attempt::Failure, CaptchaProof::Missing, now);
     }
     lockout.encode()
 }

@@ -3,6 +3,7 @@
 //! Errors name the refused field and never repeat its value.
 
 mod answer;
+mod challenge;
 mod costs;
 mod guard;
 mod render;
@@ -15,6 +16,7 @@ use palisade_core::facts::FieldError;
 use serde::{Deserialize, Deserializer};
 
 pub use answer::Answer;
+pub use challenge::{IssuedAnswer, RawChallenge, VerifiedAnswer, read_solution, solution_text};
 pub use costs::RawCosts;
 pub use guard::{RawDevice, RawGuard};
 pub use request::{RawClient, RawReceipt, RawRequest, Refund};

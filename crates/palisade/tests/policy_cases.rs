@@ -14,7 +14,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use palisade::cases::{Replayer, parse_event};
-use palisade_core::{Keyring, Micros};
+use palisade_core::challenge::ChallengeParameters;
+use palisade_core::{Decision, Keyring, Micros};
 use palisade_policy::{Env, Overrides};
 
 /// 2026-03-02T00:00:00Z.
@@ -35,13 +36,17 @@ async fn mismatches(path: &Path, policy: Option<&Path>) -> usize {
     found
 }
 
-/// Folders with a policy of their own (Envoy's calls, and budgets), with their number of files.
-const WITH_POLICIES: [(&str, usize); 5] = [
+/// Folders with a policy of their own (Envoy's calls, budgets, challenges, places, attacks, sends),
+/// with their number of files.
+const WITH_POLICIES: [(&str, usize); 7] = [
     ("rls", 10),
     ("rls/refunds", 1),
     ("budgets", 5),
     ("overdraft", 3),
+    ("challenges", 3),
+    ("places", 3),
     ("adaptive", 4),
+    ("sends", 2),
 ];
 
 /// Runs the cases of a folder. Returns the number of files, and how many answers differ.
@@ -222,6 +227,14 @@ fn recordings(folder: &Path) -> Vec<String> {
         .collect()
 }
 
+/// A decision without the random parts of the challenge that it offers.
+fn without_salt(mut decision: Decision) -> Decision {
+    if let Some(offer) = &mut decision.offer {
+        offer.parameters = ChallengeParameters::Own {};
+    }
+    decision
+}
+
 /// Number of events that both stores have decided alike, and how many of these were denied.
 async fn decided_alike(text: &str, policy: Option<&Path>) -> (usize, usize) {
     let config = palisade_policy::load(policy, &Env::default(), &Overrides::default()).unwrap();
@@ -239,8 +252,13 @@ async fn decided_alike(text: &str, policy: Option<&Path>) -> (usize, usize) {
             assert!(line.contains("\"of\""), "line {}", index + 1);
             continue;
         };
-        let given = given.map(|answer| answer.decision);
-        let expected = expected.map(|answer| answer.decision);
+        // The id of a reservation and the salt of a challenge are drawn at random.
+        let without_random = |decision: Decision| Decision {
+            reservation: None,
+            ..without_salt(decision)
+        };
+        let given = given.map(|answer| without_random(answer.decision));
+        let expected = expected.map(|answer| without_random(answer.decision));
         assert_eq!(given, expected, "line {}", index + 1);
         decided += 1;
         refused += usize::from(given.is_some_and(|decision| !decision.is_allowed()));

@@ -9,10 +9,19 @@ from .address import TrustedProxies
 from .answer import Answer, Reading
 from .client import AsyncPalisade, Palisade
 from .errors import BadFacts, BadInput, Blocked, Misconfigured, PalisadeError, Unavailable
-from .facts import AttemptFacts, Device, HitFacts, JobFacts, OAuthClient, RequestFacts
+from .facts import (
+    AttemptFacts,
+    Device,
+    HitFacts,
+    JobFacts,
+    OAuthClient,
+    RequestFacts,
+    SendFacts,
+)
 from .guard import AsyncGuard, Attempt, Guard
 from .holder import AsyncReservation, Reservation
 from .reservations import ExtendAnswer, HeldReservation, ReserveAnswer, Settlement
+from .steps import Challenge, Verified
 from .unavailable import Caps, OnUnavailable
 
 __all__ = [
@@ -26,6 +35,7 @@ __all__ = [
     "BadInput",
     "Blocked",
     "Caps",
+    "Challenge",
     "Device",
     "ExtendAnswer",
     "Guard",
@@ -41,7 +51,9 @@ __all__ = [
     "RequestFacts",
     "Reservation",
     "ReserveAnswer",
+    "SendFacts",
     "Settlement",
     "TrustedProxies",
     "Unavailable",
+    "Verified",
 ]

@@ -39,7 +39,14 @@ class Answer:
     retry_after: int | None = None
     delay_ms: int | None = None
     challenge: str | None = None
+    """The challenge to put: `captcha`, `out_of_band`, or the kind of `offer`."""
+    offer: Mapping[str, Any] | None = None
+    """A challenge that the client can solve: `kind`, `url`, `parameters`."""
+    challenge_refused: str | None = None
+    """Why `challenge_token` was not accepted."""
     receipt: str | None = field(default=None, repr=False)
+    reservation: str | None = field(default=None, repr=False)
+    """The money that a send may cost, to be settled by the gateway's report."""
     lockout: str | None = None
     shadow: Mapping[str, Any] | None = None
     """What a guard in shadow mode would have answered."""
@@ -73,6 +80,8 @@ def parse(value: object, request_id: str) -> Answer:
     if value.get("request_id") != request_id:
         raise Unavailable("the answer belongs to another request")
     body, shadow = value.get("body"), value.get("shadow")
+    challenge = value.get("challenge")
+    offer = challenge if isinstance(challenge, dict) else None
     return Answer(
         decision=value["decision"],
         status=status,
@@ -83,8 +92,11 @@ def parse(value: object, request_id: str) -> Answer:
         error=text(value.get("error")),
         retry_after=count(value.get("retry_after")),
         delay_ms=count(value.get("delay_ms")),
-        challenge=text(value.get("challenge")),
+        challenge=text(offer.get("kind") if offer else challenge),
+        offer=offer,
+        challenge_refused=text(value.get("challenge_refused")),
         receipt=text(value.get("receipt")),
+        reservation=text(value.get("reservation")),
         lockout=text(value.get("lockout")),
         shadow=shadow if isinstance(shadow, dict) else None,
         headers=_headers(value.get("headers")),

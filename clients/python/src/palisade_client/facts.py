@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 Layers = Literal["all", "edge", "identity"]
 Confidence = Literal["low", "medium", "high"]
+Channel = Literal["sms", "voice", "email"]
 
 _HEADER_CHARS_MAX = 512
 _HEADERS = ("user_agent", "accept_language")
@@ -56,8 +57,14 @@ class RequestFacts:
     client: OAuthClient | None = None
     api_key: str | None = _hidden()
     cost: int | None = None
+    country: str | None = None
+    """The country code, where the application knows it; looked up by address otherwise."""
+    asn: int | None = None
     receipt: bool | None = None
     """Whether the answer carries a receipt, with which the charge can be given back."""
+    challenge_token: str | None = _hidden()
+    """The token of `verify_challenge`. It admits one request beyond a limit that asks for a
+    challenge."""
     request_id: str = field(default_factory=new_request_id)
     correlation_id: str | None = None
 
@@ -127,7 +134,13 @@ class AttemptFacts:
     device: Device | None = None
     user_agent: str | None = _hidden()
     accept_language: str | None = _hidden()
+    country: str | None = None
+    asn: int | None = None
     challenge_passed: bool | None = None
+    destination: str | None = _hidden()
+    """The number or mail address that a one-time code came by: a success verifies it."""
+    challenge_token: str | None = _hidden()
+    """The token of `verify_challenge`. It frees one check."""
     request_id: str = field(default_factory=new_request_id)
     correlation_id: str | None = None
 
@@ -138,6 +151,33 @@ class AttemptFacts:
     def subjects(self) -> list[str]:
         """What local caps count on."""
         return [f"account {self.account}", f"ip {self.ip}"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SendFacts:
+    """One code that is about to be sent. `destination` is what was typed, whether or not an
+    account has it; `price` is in the currency of the policy's budget."""
+
+    ip: str = field(repr=False)
+    destination: str = field(repr=False)
+    channel: Channel
+    account: str | None = _hidden()
+    price: float | None = None
+    device: Device | None = None
+    user_agent: str | None = _hidden()
+    accept_language: str | None = _hidden()
+    challenge_passed: bool | None = None
+    request_id: str = field(default_factory=new_request_id)
+    correlation_id: str | None = None
+
+    def wire(self) -> dict[str, object]:
+        """The JSON object of `/v1/guard/otp/send`."""
+        return _present(self)
+
+    def subjects(self) -> list[str]:
+        """What local caps count on."""
+        about = f"account {self.account or self.destination}"
+        return [about, f"ip {self.ip}"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -161,7 +201,7 @@ class HitFacts:
         return [f"ip {self.ip}"]
 
 
-Facts = RequestFacts | JobFacts | AttemptFacts | HitFacts
+Facts = RequestFacts | JobFacts | AttemptFacts | SendFacts | HitFacts
 
 
 def _present(facts: Any) -> dict[str, object]:

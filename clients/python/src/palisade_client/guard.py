@@ -15,7 +15,7 @@ from typing import Any, Literal, Protocol, TypeVar
 
 from . import steps
 from .answer import Answer
-from .facts import AttemptFacts
+from .facts import AttemptFacts, SendFacts
 from .unavailable import OnUnavailable
 
 T = TypeVar("T")
@@ -92,11 +92,27 @@ class Guard:
         the outcome itself, with the same facts and so with the same `request_id`."""
         return self._run(steps.enter(flow, facts, self._choice, self._health))
 
+    def send(self, facts: SendFacts) -> Answer:
+        """Whether a code may be sent. It is counted as sent if so: ask right before."""
+        return self._run(steps.send(facts, self._choice, self._health))
+
     def report(
         self, flow: steps.Flow, outcome: steps.Outcome, facts: AttemptFacts
     ) -> Answer | None:
         """Only the outcome; `None` if it could not be reported."""
         return self._run(steps.leave(flow, outcome, facts, self._health))
+
+    def challenge(
+        self, flow: steps.ChallengeFlow, facts: steps.ChallengedFacts, level: str | None = None
+    ) -> steps.Challenge:
+        """A challenge for the client of these facts; `level` is that of the answer that asks."""
+        return self._run(steps.challenge(flow, facts, level, self._health))
+
+    def verify_challenge(
+        self, flow: steps.ChallengeFlow, facts: steps.ChallengedFacts, solution: str
+    ) -> steps.Verified:
+        """Exchanges a solution for a token, to be sent as `challenge_token` with the next check."""
+        return self._run(steps.verify_challenge(flow, facts, solution, self._health))
 
     def issue_session(self, account: str) -> str:
         """A session id to keep in a cookie of a device that has just logged in."""
@@ -142,11 +158,27 @@ class AsyncGuard:
         the outcome itself, with the same facts and so with the same `request_id`."""
         return await self._run(steps.enter(flow, facts, self._choice, self._health))
 
+    async def send(self, facts: SendFacts) -> Answer:
+        """Whether a code may be sent. It is counted as sent if so: ask right before."""
+        return await self._run(steps.send(facts, self._choice, self._health))
+
     async def report(
         self, flow: steps.Flow, outcome: steps.Outcome, facts: AttemptFacts
     ) -> Answer | None:
         """Only the outcome; `None` if it could not be reported."""
         return await self._run(steps.leave(flow, outcome, facts, self._health))
+
+    async def challenge(
+        self, flow: steps.ChallengeFlow, facts: steps.ChallengedFacts, level: str | None = None
+    ) -> steps.Challenge:
+        """A challenge for the client of these facts; `level` is that of the answer that asks."""
+        return await self._run(steps.challenge(flow, facts, level, self._health))
+
+    async def verify_challenge(
+        self, flow: steps.ChallengeFlow, facts: steps.ChallengedFacts, solution: str
+    ) -> steps.Verified:
+        """Exchanges a solution for a token, to be sent as `challenge_token` with the next check."""
+        return await self._run(steps.verify_challenge(flow, facts, solution, self._health))
 
     async def issue_session(self, account: str) -> str:
         """A session id to keep in a cookie of a device that has just logged in."""

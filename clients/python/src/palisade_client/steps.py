@@ -4,20 +4,30 @@ driver perform them."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Generator, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
 from . import fields
-from .answer import Answer, bad_request, parse
+from .answer import Answer, bad_request, parse, text
 from .errors import BadFacts, BadInput, Misconfigured, PalisadeError, Unavailable
-from .facts import AttemptFacts, Facts, JobFacts, RequestFacts, new_request_id
+from .facts import (
+    AttemptFacts,
+    Facts,
+    HitFacts,
+    JobFacts,
+    RequestFacts,
+    SendFacts,
+    new_request_id,
+)
 from .http import Call, Reply
 from .unavailable import OnUnavailable, decide, require_choice
 
 T = TypeVar("T")
 Flow = Literal["login", "otp"]
 Outcome = Literal["failure", "success"]
+ChallengeFlow = Literal["login", "otp", "api", "request"]
+ChallengedFacts = AttemptFacts | HitFacts | RequestFacts
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +35,26 @@ class Sleep:
     """A pause that an answer asks for."""
 
     seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Challenge:
+    """A challenge for one client. Nothing is remembered of it."""
+
+    kind: str
+    parameters: Mapping[str, Any]
+    expires_at: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """The result of a solution."""
+
+    passed: bool
+    token: str | None = field(default=None, repr=False)
+    """Send it as `challenge_token` with the next check."""
+    reason: str | None = None
+    """`wrong`, `late`, `used`, `foreign` or `unavailable`."""
 
 
 Effect = Call | Sleep
@@ -197,12 +227,54 @@ def revoke_sessions(account: str, session_id: str | None, health: Health) -> Ste
     return revoked if isinstance(revoked, int) else 0
 
 
+def challenge(
+    flow: ChallengeFlow, facts: ChallengedFacts, level: str | None, health: Health
+) -> Steps[Challenge]:
+    """A challenge for the client of these facts."""
+    wire = {"flow": flow, **_client(facts), **({"level": level} if level else {})}
+    value = yield from ask(Call("POST", "/v1/challenge", wire), health)
+    kind = value.get("kind") if isinstance(value, dict) else None
+    if not isinstance(kind, str):
+        raise Unavailable("the answer has no challenge")
+    parameters = value.get("parameters")
+    return Challenge(
+        kind=kind,
+        parameters=parameters if isinstance(parameters, dict) else {},
+        expires_at=text(value.get("expires_at")),
+    )
+
+
+def verify_challenge(
+    flow: ChallengeFlow, facts: ChallengedFacts, solution: str, health: Health
+) -> Steps[Verified]:
+    """The token for a solution. Only a clear `true` is a pass."""
+    wire = {"flow": flow, **_client(facts), "solution": solution}
+    value = yield from ask(Call("POST", "/v1/challenge/verify", wire), health)
+    if not isinstance(value, dict):
+        raise Unavailable("the answer cannot be read")
+    token = text(value.get("challenge_token"))
+    passed = value.get("passed") is True and token is not None
+    return Verified(
+        passed=passed, token=token if passed else None, reason=text(value.get("reason"))
+    )
+
+
+def _client(facts: ChallengedFacts) -> dict[str, object]:
+    account = getattr(facts, "account", None)
+    return {"ip": facts.ip, **({"account": account} if account else {})}
+
+
 def enter(flow: Flow, facts: AttemptFacts, choice: OnUnavailable, health: Health) -> Steps[Answer]:
     """The check of an attempt. A refusal is held back as long as it asks for."""
     answer = yield from decision(f"/v1/guard/{flow}/check", facts, choice, health)
     if not answer.allowed:
         yield from pause(answer)
     return answer
+
+
+def send(facts: SendFacts, choice: OnUnavailable, health: Health) -> Steps[Answer]:
+    """Whether a code may be sent."""
+    return (yield from decision("/v1/guard/otp/send", facts, choice, health))
 
 
 def leave(

@@ -31,13 +31,14 @@ Op = Literal[
     "otp.check",
     "otp.failure",
     "otp.success",
+    "otp.send",
     "api.hit",
     "reserve",
     "extend",
     "settle",
     "release",
 ]
-"""What is asked: a request, a job, a step of an attempt, a call of a heavy endpoint, a step of
+"""What is asked: a request, a job, a step of an attempt, a code to send, a call of a heavy endpoint, a step of
 a reservation."""
 
 _GUARD = "/v1/guard/"

@@ -92,7 +92,7 @@ impl Promote {
             env: Env::from_process(),
             ..ConfigLoader::default()
         };
-        loader.load(&self.config, text, 1)?;
+        loader.load(&self.config, text, 1, &[])?;
         Ok(())
     }
 

@@ -76,6 +76,19 @@ fn dependencies(health: &Value, found: &mut Findings) {
             ),
         }
     }
+    let places = health["places"].as_array().into_iter().flatten();
+    for place in places.filter(|place| place["state"] != "up") {
+        found.add(
+            "server",
+            Weight::Warning,
+            format!(
+                "the file of `places.{}` cannot be used ({}): the one before it stays in use",
+                text(&place["database"]),
+                text(&place["last_error"]),
+            ),
+            "fetch the database again; its log line says which file it is (docs/places.md)",
+        );
+    }
     let modes = health["modes"].as_array().into_iter().flatten();
     for mode in modes.filter(|mode| mode[1] != "normal") {
         found.add(

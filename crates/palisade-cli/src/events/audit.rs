@@ -59,6 +59,7 @@ pub(super) fn event(line: &str) -> Result<Option<Event>, LineError> {
     Ok(operation.map(|operation| Event {
         at,
         operation,
+        challenge: None,
         expect: None,
     }))
 }

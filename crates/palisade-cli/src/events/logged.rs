@@ -46,6 +46,7 @@ impl<'a> LoggedRequest<'a> {
         Ok(Event {
             at,
             operation: Operation::Request(Box::new(facts)),
+            challenge: None,
             expect: None,
         })
     }

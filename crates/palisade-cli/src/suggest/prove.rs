@@ -45,7 +45,7 @@ impl TrialResult {
 impl Trial<'_> {
     pub(super) async fn run(&self) -> Result<TrialResult, Failure> {
         let path = Path::new("suggested.toml");
-        let suggested = ConfigLoader::default().load(path, self.text, 1)?;
+        let suggested = ConfigLoader::default().load(path, self.text, 1, &[])?;
         let (policy, tenants) = (Arc::clone(suggested.policy()), Arc::default());
         let mut replayer = Replayer::embedded(policy, tenants, offline::keyring()?, KEYS_MAX);
         let slash = self.config.policy().settings.encoded_slash;

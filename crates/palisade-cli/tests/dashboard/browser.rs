@@ -16,20 +16,20 @@ fn sources() -> PathBuf {
 }
 
 /// A copy of the page's sources with everything that builds and drives it.
-struct Workplace {
+pub(super) struct Workplace {
     package: PathBuf,
     programs: Option<PathBuf>,
 }
 
 impl Workplace {
-    fn command(&self, program: &str) -> Command {
+    pub(super) fn command(&self, program: &str) -> Command {
         let mut command = on_path(program, self.programs.as_deref());
         command.current_dir(&self.package);
         command
     }
 }
 
-fn workplace() -> &'static Workplace {
+pub(super) fn workplace() -> &'static Workplace {
     static MADE: OnceLock<Workplace> = OnceLock::new();
     MADE.get_or_init(|| {
         let home = Path::new(env!("CARGO_TARGET_TMPDIR")).join("dashboard");
@@ -135,7 +135,7 @@ fn the_embedded_page_is_what_its_sources_give_and_small() {
 }
 
 /// Where pictures go: below the target directory, or among the documentation's.
-fn pictures() -> PathBuf {
+pub(super) fn pictures() -> PathBuf {
     let folder = match std::env::var_os("UPDATE_PICTURES") {
         Some(_) => Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/img"),
         None => Path::new(env!("CARGO_TARGET_TMPDIR")).join("dashboard/pictures"),

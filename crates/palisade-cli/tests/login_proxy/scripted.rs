@@ -125,3 +125,38 @@ pub(crate) fn with_sessions(asked: &Asked) -> Option<String> {
     }
     to("/login?error=1", "")
 }
+
+/// A site with a form at `/login` and pages everywhere else, which show the cookies that reached
+/// them. The password of everybody is `right`.
+pub(crate) fn site(asked: &Asked) -> Option<String> {
+    let line = asked.head.lines().next().unwrap_or_default();
+    let form = "<form method=post action=/login><input name=email><input name=password>\
+                <button>Sign in</button></form>";
+    let page = |status: &str, body: &str| {
+        Some(format!(
+            "HTTP/1.1 {status}\r\nContent-Type: text/html\r\nContent-Length: {}\r\n\r\n{body}",
+            body.len()
+        ))
+    };
+    if line.starts_with("get /login") {
+        return page("200 OK", &format!("<h1>Login</h1>{form}"));
+    }
+    if line.starts_with("post /login") && asked.field("password").as_deref() == Some("right") {
+        return Some(
+            "HTTP/1.1 303 See Other\r\nLocation: /home\r\nSet-Cookie: session=new\r\n\
+             Content-Length: 0\r\n\r\n"
+                .to_owned(),
+        );
+    }
+    if line.starts_with("post /login") {
+        return page("401 Unauthorized", &format!("<h1>Wrong</h1>{form}"));
+    }
+    let mut lines = asked.head.lines();
+    let cookies = lines
+        .find(|line| line.starts_with("cookie:"))
+        .unwrap_or("no cookies");
+    page(
+        "200 OK",
+        &format!("<h1>Page of the application</h1><p>{cookies}</p>"),
+    )
+}

@@ -53,7 +53,22 @@ fn examples() -> Vec<(&'static str, &'static str, String)> {
         ("POST", "/v1/guard/otp/failure", LOGIN),
         ("POST", "/v1/guard/otp/success", LOGIN),
         ("POST", "/v1/guard/otp/unknown", LOGIN),
+        (
+            "POST",
+            "/v1/guard/otp/send",
+            r#"{"ip":"203.0.113.5","account":"a1","destination":"+34600123456","channel":"sms"}"#,
+        ),
         ("POST", "/v1/guard/api/hit", r#"{"ip":"203.0.113.5"}"#),
+        (
+            "POST",
+            "/v1/challenge",
+            r#"{"flow":"login","ip":"203.0.113.5","account":"a1"}"#,
+        ),
+        (
+            "POST",
+            "/v1/challenge/verify",
+            r#"{"flow":"login","ip":"203.0.113.5","account":"a1","solution":"eyJhbGdvcml0aG0iOi…"}"#,
+        ),
         ("POST", "/v1/guard/sessions", r#"{"account":"a1"}"#),
         ("DELETE", "/v1/guard/sessions", r#"{"account":"a1"}"#),
         ("POST", "/admin/rate-limit/allowlist", entry),

@@ -177,7 +177,7 @@ const fn binds(kind: KeyKind, flow: Flow, attempt: Attempt, trust: Trust) -> boo
         KeyKind::Account | KeyKind::AccountDevice => !matches!(flow, Flow::Api),
         KeyKind::PrefixDevice | KeyKind::Device => true,
         // User names have a cache of their own: a lockout is no HARD block.
-        KeyKind::Lockout => false,
+        KeyKind::Lockout | KeyKind::Destination | KeyKind::Range => false,
     }
 }
 
@@ -190,6 +190,6 @@ fn block_key(kind: KeyKind, keys: &DegradedKeys) -> Option<BlockKey> {
         KeyKind::Account => (4, keys.account?, none),
         KeyKind::AccountDevice => (5, keys.account?, keys.fingerprint?),
         KeyKind::Device => (6, keys.fingerprint?, none),
-        KeyKind::Lockout => return None,
+        KeyKind::Lockout | KeyKind::Destination | KeyKind::Range => return None,
     })
 }

@@ -47,6 +47,8 @@ pub struct DegradedKeys {
 pub struct DegradedGuard {
     flow: Flow,
     caps: DegradedCaps,
+    /// Counters of sends, apart from those of attempts: a code that is sent is also checked.
+    sends: DegradedCaps,
     blocks: BlockCache,
     lockouts: LockoutCache,
 }
@@ -58,6 +60,7 @@ impl DegradedGuard {
         Self {
             flow,
             caps: DegradedCaps::new(CapTable::of(flow)),
+            sends: DegradedCaps::new(CapTable::of(flow)),
             blocks: BlockCache::default(),
             lockouts: LockoutCache::default(),
         }
@@ -83,6 +86,19 @@ impl DegradedGuard {
         }
     }
 
+    /// The answer to a send whose store call failed or was not made. It is counted by its account,
+    /// or by its destination if it has none.
+    pub fn answer_send(&mut self, keys: &DegradedKeys, mode: PolicyMode, now: Micros) -> Decision {
+        match mode {
+            PolicyMode::FailClosed { until } => reentry(until, now),
+            PolicyMode::Normal => fail_closed(Rule::F_CLOSED, now),
+            PolicyMode::Degraded => {
+                let exceeded = self.sends.count(Attempt::Check, &cap_keys(keys), now);
+                capped(&exceeded, Mode::Degraded, now)
+            }
+        }
+    }
+
     /// The blocks this node has seen.
     pub const fn blocks(&mut self) -> &mut BlockCache {
         &mut self.blocks
@@ -102,12 +118,13 @@ impl DegradedGuard {
     /// Counters, blocks and lockouts kept now.
     #[must_use]
     pub fn tracked(&self) -> usize {
-        self.caps.len() + self.blocks.len() + self.lockouts.len()
+        self.caps.len() + self.sends.len() + self.blocks.len() + self.lockouts.len()
     }
 
     /// Frees the memory of counters, blocks and lockouts that have expired.
     pub fn release(&mut self, now: Micros) {
         self.caps.release(now);
+        self.sends.release(now);
         self.blocks.expire(now);
         self.lockouts.expire(now);
     }
@@ -127,17 +144,8 @@ impl DegradedGuard {
             self.passed(keys, now);
             return allowed(mode, now);
         }
-        let counted = CapKeys {
-            prefix: keys.prefix,
-            user_agent: keys.user_agent,
-            account: keys.account,
-        };
-        let exceeded = self.caps.count(attempt, &counted, now);
-        if exceeded.is_empty() {
-            allowed(mode, now)
-        } else {
-            over_cap(&exceeded, mode, now)
-        }
+        let exceeded = self.caps.count(attempt, &cap_keys(keys), now);
+        capped(&exceeded, mode, now)
     }
 
     /// F-BLOCKS: the refusal by blocks and lockouts that this node has seen, aggregated like those
@@ -178,6 +186,21 @@ impl DegradedGuard {
         if let Some(name) = keys.lockout {
             self.lockouts.pass(name, now);
         }
+    }
+}
+
+const fn cap_keys(keys: &DegradedKeys) -> CapKeys {
+    CapKeys {
+        prefix: keys.prefix,
+        user_agent: keys.user_agent,
+        account: keys.account,
+    }
+}
+
+fn capped(exceeded: &ExceededCaps, mode: Mode, now: Micros) -> Decision {
+    match exceeded.is_empty() {
+        true => allowed(mode, now),
+        false => over_cap(exceeded, mode, now),
     }
 }
 

@@ -306,6 +306,21 @@ impl NodeModes {
         decision
     }
 
+    /// The answer to a send that the store did not decide; `alone` is the rule if the trouble is one
+    /// record and not the store.
+    pub fn answer_send(
+        &mut self,
+        alone: Option<Rule>,
+        keys: &DegradedKeys,
+        now: Micros,
+    ) -> Decision {
+        let mode = self.otp.breaker.mode(now);
+        match alone.filter(|_| mode == PolicyMode::Normal) {
+            Some(rule) => fail_closed(rule, now),
+            None => self.otp.guard.answer_send(keys, mode, now),
+        }
+    }
+
     /// Remembers the HARD blocks of a decision that the store made (F-BLOCKS).
     pub fn saw_decision(
         &mut self,

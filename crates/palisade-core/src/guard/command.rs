@@ -170,7 +170,9 @@ impl<'a> Command<'a> {
                 Some(&self.account.device(&found.digest)?.key)
             }
             KeyKind::Device => self.device_key(),
-            KeyKind::PrefixDevice | KeyKind::Lockout => None,
+            KeyKind::PrefixDevice | KeyKind::Lockout | KeyKind::Destination | KeyKind::Range => {
+                None
+            }
         }
     }
 
@@ -197,7 +199,9 @@ impl<'a> Command<'a> {
                 self.trace.changed.device = true;
                 Some(&mut self.device.key)
             }
-            KeyKind::PrefixDevice | KeyKind::Lockout => None,
+            KeyKind::PrefixDevice | KeyKind::Lockout | KeyKind::Destination | KeyKind::Range => {
+                None
+            }
         }
     }
 

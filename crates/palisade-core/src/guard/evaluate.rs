@@ -5,7 +5,7 @@ use std::borrow::Cow;
 
 use crate::decision::KeyKind;
 use crate::facts::Attempt;
-use crate::lockout::{LockoutPolicy, LockoutVerdict};
+use crate::lockout::{CaptchaProof, LockoutPolicy, LockoutVerdict};
 use crate::record::Flow;
 use crate::time::Micros;
 
@@ -16,9 +16,9 @@ use super::ladder::Issuer;
 use super::policy::{GuardMode, GuardPolicy};
 use super::records::Records;
 use super::rules::{
-    advisory, budget, churn, dilution, ephemeral, equilibrium, familiar, flood, owner_lane,
-    pending, recovery, rotation, rotation_repeat, running, score, spray, spray_wide, threshold,
-    unknown,
+    advisory, budget, churn, dilution, ephemeral, equilibrium, familiar, flood, new_country,
+    owner_lane, pending, recovery, rotation, rotation_repeat, running, score, spray, spray_wide,
+    threshold, unknown,
 };
 use super::signals::Signals;
 
@@ -83,6 +83,7 @@ pub static RULES: Rules = Rules {
         ("G-CHURN", churn::judge),
         ("G-DILUTION", dilution::judge),
         ("G-FLOOD", flood::judge),
+        ("P-GUARD", new_country::judge),
         ("G-RECOVERY", recovery::answer),
         ("G-EQUILIBRIUM", equilibrium::judge),
         ("G-BUDGET", budget::answer),
@@ -92,6 +93,7 @@ pub static RULES: Rules = Rules {
         ("G-PENDING", pending::end),
         ("G-SCORE-KNOWN", familiar::learn),
         ("G-SPRAY", familiar::leave_sets),
+        ("P-GUARD", new_country::learn),
     ]),
     aggregate: Answer::of,
 };
@@ -181,7 +183,11 @@ impl Rules {
         } else if void {
             records.lockout.look(lockout, now)
         } else {
-            let passed = signals.challenge_passed;
+            let passed = match (signals.captcha_passed, signals.challenge_passed) {
+                (true, _) => CaptchaProof::ByHost,
+                (false, true) => CaptchaProof::ForThisAttempt,
+                (false, false) => CaptchaProof::Missing,
+            };
             records.lockout.apply(lockout, attempt, passed, now)
         };
         trace.changed.lockout = verdict.changed;

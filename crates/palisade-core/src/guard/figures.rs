@@ -19,6 +19,7 @@ impl GuardPolicy {
         self.login.validate()?;
         self.otp.validate()?;
         self.api.validate()?;
+        self.send.validate()?;
         let decay = [self.decay.account, self.decay.device, self.decay.network];
         require(
             decay

@@ -80,7 +80,9 @@ pub(super) const fn interval(policy: &GuardPolicy, key: KeyKind) -> u64 {
     match key {
         KeyKind::Prefix | KeyKind::PrefixAgent => policy.decay.network,
         KeyKind::PrefixDevice | KeyKind::AccountDevice | KeyKind::Device => policy.decay.device,
-        KeyKind::Account | KeyKind::Lockout => policy.decay.account,
+        KeyKind::Account | KeyKind::Lockout | KeyKind::Destination | KeyKind::Range => {
+            policy.decay.account
+        }
     }
 }
 
@@ -94,7 +96,9 @@ pub struct KeyPair {
 }
 
 impl KeyPair {
-    const fn new(kind: RecordKind, digest: DigestPair) -> Self {
+    /// The record of this kind that belongs to a digest.
+    #[must_use]
+    pub const fn new(kind: RecordKind, digest: DigestPair) -> Self {
         Self {
             current: RecordKey {
                 kind,

@@ -10,6 +10,7 @@
 pub mod aggregate;
 pub mod blocks;
 pub mod command;
+mod country_shares;
 mod decay;
 pub mod evaluate;
 pub mod evaluation;
@@ -28,6 +29,7 @@ pub mod user_agent;
 
 pub use aggregate::{Answer, Candidate};
 pub use blocks::{ActiveBlock, Lift};
+pub use country_shares::CountryShares;
 pub use evaluate::{Policies, RULES, Rules, Step, active_hard_block, evaluate};
 pub use evaluation::{AddedPoints, ChangedRecords, Evaluation};
 pub use keys::{ApiCounters, GuardKeys, KeyPair};

@@ -3,6 +3,7 @@
 
 use crate::decision::Level;
 use crate::record::Flow;
+use crate::send::SendPolicy;
 use crate::time::{DAY, HOUR, MINUTE, SECOND};
 
 /// Highest score a key can have.
@@ -31,6 +32,8 @@ pub struct GuardPolicy {
     pub otp: FlowPolicy,
     /// Heavy endpoints.
     pub api: ApiPolicy,
+    /// Sending of one-time codes.
+    pub send: SendPolicy,
     /// Durations of blocks by level, and the memory of levels (G-LADDER).
     pub ladder: LadderPolicy,
     /// Decay of scores (G-DECAY).
@@ -63,6 +66,12 @@ impl GuardPolicy {
         }
     }
 
+    /// Whether the answers to sends bind.
+    #[must_use]
+    pub fn send_mode(&self) -> GuardMode {
+        self.send.mode.unwrap_or(self.otp.mode)
+    }
+
     /// Returns the duration of a block of `level`.
     pub(crate) const fn duration(&self, level: Level) -> u64 {
         self.ladder.duration(level)
@@ -75,6 +84,7 @@ impl Default for GuardPolicy {
             login: FlowPolicy::login(),
             otp: FlowPolicy::otp(),
             api: ApiPolicy::default(),
+            send: SendPolicy::default(),
             ladder: LadderPolicy::default(),
             decay: DecayPolicy::default(),
             once_window: 10 * MINUTE,
@@ -116,6 +126,16 @@ pub enum OwnerLane {
     Known,
 }
 
+/// Answer to a login from a country that the account has never succeeded from (P-GUARD).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum NewCountry {
+    /// Countries are not looked at, and none is remembered.
+    #[default]
+    Off,
+    /// A soft block, from which a challenge frees.
+    Challenge,
+}
+
 /// Settings of login or OTP.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FlowPolicy {
@@ -129,6 +149,8 @@ pub struct FlowPolicy {
     pub pending: bool,
     /// Time for which an attempt without an outcome is pending, in microseconds.
     pub pending_ttl: u64,
+    /// Answer to a login from a new country (P-GUARD).
+    pub new_country: NewCountry,
     /// Points per failure.
     pub scores: ScorePolicy,
     /// Bands of a score (G-THRESHOLD).
@@ -151,6 +173,7 @@ impl FlowPolicy {
             owner_lane: OwnerLane::Off,
             pending: true,
             pending_ttl: 15 * SECOND,
+            new_country: NewCountry::Off,
             scores: ScorePolicy {
                 known: 2,
                 new: 3,
@@ -180,6 +203,7 @@ impl FlowPolicy {
             owner_lane: OwnerLane::Off,
             pending: true,
             pending_ttl: 15 * SECOND,
+            new_country: NewCountry::Off,
             scores: ScorePolicy {
                 known: 4,
                 new: 5,

@@ -2,6 +2,7 @@
 //! digests only.
 
 use crate::facts::{Confidence, GuardFacts, GuardOp, Id};
+use crate::geo::{Country, UNKNOWN};
 use crate::key::{DigestPair, Domain, Keyring, Prefix};
 
 use crate::spelling;
@@ -47,6 +48,24 @@ pub struct SessionSignal {
     pub device: DigestPair,
 }
 
+/// The country that a login comes from (P-GUARD).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CountrySignal {
+    /// Digest of account and country.
+    pub digest: DigestPair,
+    /// Share of the accounts for which this country would be new, of 2³²
+    /// ([`CountryShares`](super::CountryShares)).
+    pub new_share: u64,
+}
+
+impl CountrySignal {
+    /// True for this share of the accounts: always the same ones, for as long as the share is.
+    pub(super) const fn is_drawn(&self) -> bool {
+        let draw = (self.digest.current.0 >> 96) as u64;
+        draw < self.new_share
+    }
+}
+
 /// Everything the rules see of one command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Signals {
@@ -70,10 +89,15 @@ pub struct Signals {
     pub known: bool,
     /// The host asserts a trusted session of its own.
     pub trusted: bool,
-    /// A challenge was passed.
+    /// A challenge was passed: SOFT blocks yield.
     pub challenge_passed: bool,
+    /// The host vouches for the passed challenge: it withdraws a captcha. One that only we have
+    /// seen passed lets this attempt through and leaves the captcha in place (C-BUYS).
+    pub captcha_passed: bool,
     /// Many accounts failed lately from the address's /24 or /48 (G-SPRAY-WIDE).
     pub sprayed_area: bool,
+    /// The country, if the flow asks for it.
+    pub country: Option<CountrySignal>,
 }
 
 impl Signals {
@@ -111,7 +135,9 @@ impl Signals {
             known: facts.device.known,
             trusted: facts.device.is_vouched_for(),
             challenge_passed: facts.challenge_passed,
+            captcha_passed: facts.challenge_passed,
             sprayed_area: false,
+            country: None,
         }
     }
 }
@@ -121,6 +147,32 @@ impl Signals {
     pub fn count_by_account(&mut self, keyring: &Keyring, facts: &GuardFacts) {
         let named = |id: &Id| username_digest(keyring, id.as_str(), Prefix::of(facts.ip));
         self.username = facts.account.as_ref().map(named);
+    }
+
+    /// Adds the country of a command that names an account. `new_share` is the share of the
+    /// accounts for which it would be new.
+    pub fn locate(
+        &mut self,
+        keyring: &Keyring,
+        facts: &GuardFacts,
+        country: Option<Country>,
+        new_share: u64,
+    ) {
+        let code = country.map(Country::bytes);
+        let code = code.as_ref().map_or(UNKNOWN.as_bytes(), |code| &code[..]);
+        self.country = facts.account.as_ref().map(|account| CountrySignal {
+            digest: keyring.hmac(Domain::Country, &[account.as_bytes(), code]),
+            new_share,
+        });
+    }
+
+    /// True if an account's record of a flow, or the host, knows the device of a command.
+    #[must_use]
+    pub fn is_known_to(&self, policy: &GuardPolicy, account: &Account, now: Micros) -> bool {
+        let seen = self.recognised(policy, account, now);
+        let remembered = seen.fingerprint.map(|found| found.digest);
+        let remembered = remembered.is_some_and(|who| account.knows(policy, &who, now));
+        seen.known || seen.trusted || remembered
     }
 
     /// Returns the signals of a heavy endpoint with the session's device, trusted, if the account's

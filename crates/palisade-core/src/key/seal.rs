@@ -1,8 +1,11 @@
-//! Seals of what callers carry for the service: receipts, reservations, device cookies.
+//! Seals of what callers carry for the service: receipts, reservations, device cookies, passed
+//! challenges.
 
+use hmac::Mac;
 use subtle::ConstantTimeEq;
 
 use super::{DigestPair, Domain, Keyring};
+use crate::hex;
 
 /// Bytes of a seal.
 pub const SEAL_BYTES: usize = 16;
@@ -39,6 +42,46 @@ impl Keyring {
     #[must_use]
     pub fn seal(&self, domain: Domain, parts: &[&[u8]]) -> Seal {
         Seal(self.hmac(domain, parts))
+    }
+}
+
+/// The signature of a proof of work: a whole HMAC-SHA-256 over the challenge and nothing else, as
+/// ALTCHA's libraries make it. It is compared in constant time.
+pub struct ChallengeSignature {
+    current: [u8; 32],
+    previous: Option<[u8; 32]>,
+}
+
+impl ChallengeSignature {
+    /// The signature under the current secret, in hexadecimal.
+    #[must_use]
+    pub fn to_hex(&self) -> String {
+        hex::of_bytes(&self.current)
+    }
+
+    /// Whether this is the signature that a caller shows, under the current secret or the one
+    /// before.
+    #[must_use]
+    pub fn is_hex(&self, shown: &str) -> bool {
+        let same =
+            |one: &[u8; 32]| bool::from(hex::of_bytes(one).as_bytes().ct_eq(shown.as_bytes()));
+        same(&self.current) || self.previous.as_ref().is_some_and(same)
+    }
+}
+
+impl Keyring {
+    /// The signature of a proof of work's `challenge`.
+    #[must_use]
+    pub fn challenge_signature(&self, challenge: &str) -> ChallengeSignature {
+        let sign = |keyring: &Self| {
+            let mut mac = keyring.current.challenge.clone();
+            mac.update(challenge.as_bytes());
+            mac.finalize().into_bytes().into()
+        };
+        ChallengeSignature {
+            current: sign(self),
+            previous: self.previous.as_deref().map(sign),
+        }
     }
 }
 

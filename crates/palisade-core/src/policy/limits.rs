@@ -8,6 +8,7 @@ use super::descriptor::{DescriptorRule, Standing};
 use crate::adaptive::load::Priority;
 use crate::facts::ClientType;
 use crate::failure::fallback::Share;
+use crate::geo::GeoFilter;
 use crate::key::Digest;
 use crate::limit::BucketSpec;
 use crate::plan::{OnExceed, escape};
@@ -31,6 +32,10 @@ pub enum Dimension {
     Account,
     /// Route.
     Endpoint,
+    /// Country of the address.
+    Country,
+    /// Network of the address.
+    Asn,
     /// An Envoy descriptor entry with this key.
     Descriptor(Box<str>),
 }
@@ -253,6 +258,8 @@ pub struct LimitDef {
     pub client_type: Option<ClientType>,
     /// Only for requests marked as bots.
     pub bots_only: bool,
+    /// Only for addresses of these countries and networks.
+    pub geo: Option<Arc<GeoFilter>>,
     /// Part of the global throttle: taken first, answered with 503.
     pub throttle: bool,
     /// Definition of its buckets.
@@ -288,6 +295,15 @@ pub struct LimitDef {
     pub under_attack: Option<Share>,
     /// Rule for an Envoy domain; a limit with one never applies to HTTP requests.
     pub descriptor: Option<DescriptorRule>,
+    /// Set if callers that have passed a challenge are admitted beyond the limit (C-BUYS).
+    pub challenge: Option<ChallengeExtra>,
+}
+
+/// Admission beyond a limit for callers that have passed a challenge.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ChallengeExtra {
+    /// Most of it per window; the limit once more if left out.
+    pub most: Option<NonZeroU32>,
 }
 
 impl LimitDef {
@@ -301,6 +317,7 @@ impl LimitDef {
             operations: Vec::new(),
             client_type: None,
             bots_only: false,
+            geo: None,
             throttle: false,
             spec,
             cost: NonZeroU32::MIN,
@@ -317,6 +334,23 @@ impl LimitDef {
             on_expiry: OnExpiry::Keep,
             under_attack: None,
             descriptor: None,
+            challenge: None,
+        }
+    }
+
+    /// The definition of what is admitted beyond this limit after a challenge, in buckets of its
+    /// own.
+    fn beyond(&self) -> Self {
+        Self {
+            name: format!("{}+challenge", self.name),
+            // Whatever the accuracy of the limit, more than this must never be bought.
+            accuracy: match self.accuracy {
+                Accuracy::Local => Accuracy::Local,
+                Accuracy::Exact | Accuracy::Leased => Accuracy::Exact,
+            },
+            warn_at: Vec::new(),
+            challenge: None,
+            ..self.clone()
         }
     }
 
@@ -369,6 +403,8 @@ pub struct Limit {
     pub role: Role,
     /// The limits on what is held reserved of its buckets (B-SHARE, B-EXPIRE).
     pub companions: Box<[Self]>,
+    /// The limit of what is admitted beyond this one after a challenge (C-BUYS).
+    pub beyond: Option<Box<Limit>>,
 }
 
 impl Limit {
@@ -389,8 +425,10 @@ impl Limit {
             .map_or_else(String::new, |class| format!(":class:{}", escape(class)));
         let window = def.window_label();
         let companions = companions::of(&def, scope);
+        let beyond = def.challenge.map(|_| Box::new(Self::bind(def.beyond())));
         Self {
             name: def.name.as_str().into(),
+            beyond,
             scope,
             family: def.family,
             tightened: def.tightened(&def.spec),
@@ -439,10 +477,27 @@ impl Limit {
         changes.find_map(|(key, has_changed)| has_changed.then_some(key))
     }
 
+    /// Definition of the bucket of what is admitted beyond this limit, where `spec` is in force for
+    /// the caller: as much again, or as much as the policy says.
+    #[must_use]
+    pub fn spec_beyond(&self, spec: &BucketSpec) -> Option<BucketSpec> {
+        match self.def.challenge?.most {
+            None => Some(*spec),
+            Some(most) => BucketSpec::new(spec.algorithm(), most, spec.window(), None).ok(),
+        }
+    }
+
     /// Whether the limit applies to requests, and not to descriptors of a domain.
     #[must_use]
     pub const fn is_of_requests(&self) -> bool {
         self.def.descriptor.is_none()
+    }
+
+    /// Whether the limit depends on the country or network of a request.
+    #[must_use]
+    pub fn asks_for_geo(&self) -> bool {
+        let by = &self.def.by;
+        self.def.geo.is_some() || by.contains(&Dimension::Country) || by.contains(&Dimension::Asn)
     }
 
     /// Whether the limit admits nothing at all (R-ZERO).

@@ -15,13 +15,15 @@ mod tenant;
 mod tiers;
 
 use std::collections::{BTreeMap, HashMap};
+use std::net::IpAddr;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use crate::adaptive::AdaptiveSettings;
 use crate::adaptive::load::Priority;
 use crate::budget::Costs;
-use crate::facts::{ClientType, FieldError};
+use crate::facts::{ClientType, FieldError, GuardFacts, RequestFacts};
+use crate::geo::{DatabaseState, Geo, GeoFacts, GeoLookup};
 use crate::limit::BucketSpec;
 use crate::plan::OnExceed;
 use domains::Domains;
@@ -34,14 +36,14 @@ pub use domains::{
 };
 pub use host::{HOST_BYTES_MAX, Host, HostPattern};
 pub use limits::{
-    Accuracy, Class, ClassKind, Dimension, Family, Limit, LimitDef, OnExpiry, OnStoreFailure,
-    QuotaUnit, Scope, SlotQueue, WhenProlonged,
+    Accuracy, ChallengeExtra, Class, ClassKind, Dimension, Family, Limit, LimitDef, OnExpiry,
+    OnStoreFailure, QuotaUnit, Scope, SlotQueue, WhenProlonged,
 };
 pub use registered::{KeyRegistration, Origin, RegisteredCredentials};
 pub use reservations::ReservationSettings;
 pub use resolve::{
-    api_key_segment, hash_api_key, keep_guesses, load_class, quota_charge, resolve,
-    resolve_without_exemption, weight_in,
+    api_key_segment, asn_segment, country_segment, hash_api_key, keep_guesses, load_class,
+    quota_charge, resolve, resolve_without_exemption, weight_in,
 };
 pub use route::{PatternError, Route, RouteMatch, Routes};
 pub use tenant::{Override, TenantPolicy};
@@ -68,6 +70,8 @@ pub struct Settings {
     pub rls: RlsSettings,
     /// Reservations.
     pub reservations: ReservationSettings,
+    /// Challenges.
+    pub challenge: crate::challenge::ChallengeSettings,
     /// `[adaptive]`: limits that follow what is measured.
     pub adaptive: AdaptiveSettings,
 }
@@ -96,6 +100,10 @@ pub struct PolicySet {
     bot_patterns: Vec<String>,
     /// True if some limit is for bots only.
     asks_for_agents: bool,
+    /// Finds countries and networks by address.
+    geo: Option<Arc<dyn GeoLookup>>,
+    /// True if some limit or route asks for countries or networks.
+    asks_for_geo: bool,
     /// True if some limit has thresholds.
     has_thresholds: bool,
     /// Some limit is on what is in progress.
@@ -138,7 +146,10 @@ impl PolicySet {
     /// A tier whose quota cannot be a limit. (Everything else is checked where it
     /// is read, with its place in the file.)
     pub fn new(revision: u64, parts: PolicyParts) -> Result<Self, crate::limit::SpecError> {
-        let mut limits: Vec<Limit> = parts.limits.into_iter().map(Limit::bind).collect();
+        let spend = parts.settings.guard.send.spend.as_ref();
+        let budgets = spend.map_or_else(Vec::new, |spend| spend.limits());
+        let limits = parts.limits.into_iter().chain(budgets);
+        let mut limits: Vec<Limit> = limits.map(Limit::bind).collect();
         limits.sort_by_key(|limit| limit.scope);
         let tiers = bind_tiers(parts.tiers)?;
         let api_limits = bind_api(&parts.settings.guard.api)?;
@@ -185,6 +196,8 @@ impl PolicySet {
             tiers: HashMap::new(),
             bot_patterns: Vec::new(),
             asks_for_agents: false,
+            geo: None,
+            asks_for_geo: false,
             has_thresholds: false,
             has_slots: false,
             has_queues: false,
@@ -197,6 +210,7 @@ impl PolicySet {
     fn index(&mut self) {
         self.domains = Domains::of(&self.limits);
         self.asks_for_agents = self.limits.iter().any(|limit| limit.def.bots_only);
+        self.asks_for_geo = self.routes.has_geo() || self.limits.iter().any(Limit::asks_for_geo);
         self.has_thresholds = self.limits.iter().any(|one| !one.def.warn_at.is_empty());
         self.has_queues = self.limits.iter().any(|limit| limit.def.queue.is_some());
         let windows = self.limits.iter().filter_map(Limit::unit_window_us);
@@ -310,6 +324,55 @@ impl PolicySet {
         Self {
             registered,
             ..self.clone()
+        }
+    }
+
+    /// Returns this policy with a source of countries and networks.
+    #[must_use]
+    pub fn with_geo(self, geo: Option<Arc<dyn GeoLookup>>) -> Self {
+        Self { geo, ..self }
+    }
+
+    /// True if some limit or route asks for the country or network of requests.
+    #[must_use]
+    pub const fn asks_for_geo(&self) -> bool {
+        self.asks_for_geo
+    }
+
+    /// State of each database of countries and networks.
+    #[must_use]
+    pub fn geo_databases(&self) -> Vec<DatabaseState> {
+        let geo = self.geo.as_ref();
+        geo.map(|geo| geo.databases()).unwrap_or_default()
+    }
+
+    /// Country and network of a request.
+    #[must_use]
+    pub fn geo_of(&self, facts: &RequestFacts) -> Geo {
+        facts.geo.look_up(facts.address(), self.geo.as_deref())
+    }
+
+    /// Country and network of an address of which nothing else is known.
+    #[must_use]
+    pub fn geo_of_address(&self, ip: Option<IpAddr>) -> Geo {
+        GeoFacts::default().look_up(ip, self.geo.as_deref())
+    }
+
+    /// Country and network of a guard command.
+    #[must_use]
+    pub fn geo_of_command(&self, facts: &GuardFacts) -> Geo {
+        facts.geo.look_up(Some(facts.ip), self.geo.as_deref())
+    }
+
+    /// The routes that apply to a request, combined. Its country is looked up only if some route
+    /// asks for one.
+    #[must_use]
+    #[inline]
+    pub fn route_of(&self, facts: &RequestFacts) -> RouteMatch<'_> {
+        let (host, routes) = (facts.host.as_ref(), &self.routes);
+        match routes.has_geo() {
+            false => routes.find(&facts.method, host, &facts.path),
+            true => routes.find_at(&facts.method, host, &facts.path, self.geo_of(facts)),
         }
     }
 

@@ -13,6 +13,7 @@ use sha2::{Digest as _, Sha256};
 use super::{ClassKind, Dimension, Limit, PolicySet, Role, RouteMatch, Scope, TenantPolicy};
 use crate::adaptive::load::Priority;
 use crate::facts::{ClientType, Layers, RequestFacts, RequestKind};
+use crate::geo::{Asn, Country, UNKNOWN};
 use crate::key::{Digest, Keyring, Prefix, SEGMENTS_MAX, Segment, SegmentKind};
 use crate::limit::CountsFrom;
 use crate::plan::{BucketName, Charge, OnExceed, Plan, QuotaPlan, Refusal};
@@ -124,9 +125,7 @@ fn overdraw(plan: &mut Plan<'_>) {
 /// needs nothing that a route requires.
 #[inline]
 fn find_route<'p>(policy: &'p PolicySet, facts: &RequestFacts) -> RouteMatch<'p> {
-    let route = policy
-        .routes
-        .find(&facts.method, facts.host.as_ref(), &facts.path);
+    let route = policy.route_of(facts);
     if !facts.path.is_empty() {
         return route;
     }
@@ -443,6 +442,25 @@ pub fn api_key_segment(hash: &str) -> Option<Segment> {
     })
 }
 
+/// The segment that stands for a country. The unknown one is a value: nobody escapes a limit by
+/// having no country.
+#[must_use]
+pub fn country_segment(keyring: &Keyring, country: Option<Country>) -> Segment {
+    match country {
+        Some(country) => keyring.segment(SegmentKind::Country, &[&country.bytes()]),
+        None => keyring.segment(SegmentKind::Country, &[UNKNOWN.as_bytes()]),
+    }
+}
+
+/// The segment that stands for a network, as [`country_segment`].
+#[must_use]
+pub fn asn_segment(keyring: &Keyring, asn: Option<Asn>) -> Segment {
+    match asn {
+        Some(asn) => keyring.segment(SegmentKind::Asn, &[&asn.number().to_be_bytes()]),
+        None => keyring.segment(SegmentKind::Asn, &[UNKNOWN.as_bytes()]),
+    }
+}
+
 /// The charge on an API key's quota, for administration: read, reset, bill.
 #[must_use]
 pub fn quota_charge<'p>(tier: &'p super::Tier, hash: &str) -> Option<Charge<'p>> {
@@ -575,6 +593,11 @@ impl<'a> Identity<'a> {
         if limit.def.client_type.is_some() && limit.def.client_type != self.client_type {
             return None;
         }
+        if let Some(filter) = &limit.def.geo
+            && !filter.matches(self.policy.geo_of(self.facts))
+        {
+            return None;
+        }
         let segments = self.segments(&limit.def.by)?;
         let spec = tenant
             .and_then(|tenant| tenant.spec(limit))
@@ -617,6 +640,8 @@ impl<'a> Identity<'a> {
                 Dimension::Client => SegmentKind::Client,
                 Dimension::ApiKey => SegmentKind::ApiKey,
                 Dimension::Endpoint => SegmentKind::Endpoint,
+                Dimension::Country => SegmentKind::Country,
+                Dimension::Asn => SegmentKind::Asn,
                 Dimension::Account | Dimension::Descriptor(_) => return None,
             };
             segments.try_push(self.segment(kind)?).ok()?;
@@ -638,6 +663,11 @@ impl<'a> Identity<'a> {
             SegmentKind::Client => digest(facts.client.as_ref()?.id.as_bytes()),
             SegmentKind::ApiKey => api_key_segment(&self.known_key()?.usage),
             SegmentKind::Endpoint => digest(self.pattern.unwrap_or(&facts.path).as_bytes()),
+            SegmentKind::Country => {
+                let country = self.policy.geo_of(facts).country;
+                Some(country_segment(self.keyring, country))
+            }
+            SegmentKind::Asn => Some(asn_segment(self.keyring, self.policy.geo_of(facts).asn)),
             SegmentKind::Account | SegmentKind::Descriptor => None,
         }?;
         let _ = self.digested.try_push(segment);

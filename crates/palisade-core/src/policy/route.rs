@@ -6,6 +6,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use super::host::{Host, HostPattern};
+use crate::geo::{Geo, GeoFilter};
 use crate::path::{has_escaped_slash, normalise_pattern};
 
 /// The reason why a pattern is invalid.
@@ -43,6 +44,8 @@ pub struct Route {
     pub method: Option<Box<str>>,
     /// The hosts that the route is about; `None` is any host, and requests that name none.
     pub host: Option<HostPattern>,
+    /// The countries and networks that the route is about; `None` is any.
+    pub geo: Option<Arc<GeoFilter>>,
     /// The class that the route assigns; `None` leaves it to a less specific route.
     pub class: Option<Arc<str>>,
     /// The operation that the route assigns; `None` leaves it to a less specific route.
@@ -87,6 +90,7 @@ impl Route {
             open,
             method: None,
             host: None,
+            geo: None,
             class: None,
             operation: None,
             scope: None,
@@ -181,7 +185,7 @@ impl Route {
     /// True if `later` is about the same requests, so that a file can override a default.
     fn is_replaced_by(&self, later: &Self) -> bool {
         let same = self.literal == later.literal && self.open == later.open;
-        same && self.method == later.method && self.host == later.host
+        same && self.method == later.method && self.host == later.host && self.geo == later.geo
     }
 
     fn covers_method(&self, method: &str) -> bool {
@@ -194,16 +198,21 @@ impl Route {
         own.is_none_or(|own| host.is_some_and(|host| own.covers(host)))
     }
 
-    /// Ranks by path first, then host, then method, so that a host's `/*` does not take a login
-    /// away from the routes that guard it on every host.
+    fn covers_geo(&self, geo: Geo) -> bool {
+        self.geo.as_ref().is_none_or(|filter| filter.matches(geo))
+    }
+
+    /// Ranks by path first, then host, method and country, so that a host's `/*` does not take a
+    /// login away from the routes that guard it on every host.
     fn rank(&self) -> Rank {
         let host = self.host.as_ref().map(HostPattern::rank);
-        (!self.open, self.literal.len(), host, self.method.is_some())
+        let of_some = (self.method.is_some(), self.geo.is_some());
+        (!self.open, self.literal.len(), host, of_some)
     }
 }
 
 /// Sort key of a route; see [`Route::rank`].
-type Rank = (bool, usize, Option<(bool, usize)>, bool);
+type Rank = (bool, usize, Option<(bool, usize)>, (bool, bool));
 
 /// All routes, ordered so that the first match is the most specific.
 #[derive(Clone, Debug, Default)]
@@ -215,6 +224,8 @@ pub struct Routes {
     has_capitals: bool,
     /// True if some route is about certain hosts.
     has_hosts: bool,
+    /// True if some route is about certain countries or networks.
+    has_geo: bool,
 }
 
 /// The result of matching a request against the routes.
@@ -244,6 +255,7 @@ impl Routes {
         let mut all = Self {
             has_capitals: routes.iter().any(|route| has_capitals(&route.literal)),
             has_hosts: routes.iter().any(|route| route.host.is_some()),
+            has_geo: routes.iter().any(|route| route.geo.is_some()),
             ..Self::default()
         };
         for route in routes {
@@ -274,6 +286,12 @@ impl Routes {
         self.has_hosts
     }
 
+    /// True if some route is about certain countries or networks.
+    #[must_use]
+    pub const fn has_geo(&self) -> bool {
+        self.has_geo
+    }
+
     /// True if each of `readings` leads to the same route as `path`, so that the request is the
     /// one that was judged, however an application reads the path.
     #[must_use]
@@ -285,9 +303,12 @@ impl Routes {
         readings: &[String],
     ) -> bool {
         let judged = self.find(method, host, path);
-        readings
-            .iter()
-            .all(|reading| self.find(method, host, without_trailing_slash(reading)) == judged)
+        let all_judged = self.covering(method, host, path);
+        readings.iter().all(|reading| {
+            let reading = without_trailing_slash(reading);
+            self.find(method, host, reading) == judged
+                && self.covering(method, host, reading) == all_judged
+        })
     }
 
     /// True if an application that ignores the case of letters would route the request elsewhere
@@ -301,26 +322,68 @@ impl Routes {
         let is_in_any_case = |route: &&Route| route.covers_any_case(method, host, path);
         let mut found: Vec<&Route> = self.iter().filter(is_in_any_case).collect();
         found.sort_by_key(|route| Reverse((route.rank(), route.covers_as_written(path))));
+        if self.has_geo && found.iter().any(|route| route.geo.is_some()) {
+            return found != self.covering(method, host, path);
+        }
         RouteMatch::of(found) != self.find(method, host, path)
+    }
+
+    /// The routes that cover a request of some country, the most specific first; none if no route
+    /// asks for a country. Two spellings of a path with the same ones lead to the same route,
+    /// wherever the request comes from.
+    fn covering(&self, method: &str, host: Option<&Host>, path: &str) -> Vec<&Route> {
+        let mut all = Vec::new();
+        if self.has_geo {
+            self.each(method, host, path, |route| all.push(route));
+        }
+        all
+    }
+
+    /// Finds the routes that apply to a request of unknown country and network, and combines them.
+    #[must_use]
+    #[inline]
+    pub fn find(&self, method: &str, host: Option<&Host>, path: &str) -> RouteMatch<'_> {
+        self.find_at(method, host, path, Geo::UNKNOWN)
     }
 
     /// Finds the routes that apply to a request and combines them.
     #[must_use]
-    pub fn find(&self, method: &str, host: Option<&Host>, path: &str) -> RouteMatch<'_> {
+    pub fn find_at(
+        &self,
+        method: &str,
+        host: Option<&Host>,
+        path: &str,
+        geo: Geo,
+    ) -> RouteMatch<'_> {
         let mut found = RouteMatch::default();
+        self.each(method, host, path, |route| {
+            if route.covers_geo(geo) {
+                found.follow(route);
+            }
+        });
+        found
+    }
+
+    #[inline]
+    fn each<'p>(
+        &'p self,
+        method: &str,
+        host: Option<&Host>,
+        path: &str,
+        mut follow: impl FnMut(&'p Route),
+    ) {
         // Exact routes outrank open ones, and both lists are sorted: the most specific comes
         // first.
         for route in self.exact.get(path).map_or(&[][..], Vec::as_slice) {
             if route.covers_method(method) && route.covers_host(host) {
-                found.follow(route);
+                follow(route);
             }
         }
         for route in &self.open {
             if route.covers(path) && route.covers_method(method) && route.covers_host(host) {
-                found.follow(route);
+                follow(route);
             }
         }
-        found
     }
 }
 

@@ -1,4 +1,14 @@
 //! A queueing model of an overloaded server, and the limiters in front of it.
+#![allow(
+    dead_code,
+    unreachable_pub,
+    missing_docs,
+    clippy::expect_used,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::cast_precision_loss,
+    reason = "shared by the simulation and the example that draws it; its numbers are small"
+)]
 
 pub mod limiters;
 pub mod server;

@@ -241,7 +241,7 @@ pub(crate) fn event(cast: &Cast, random: &mut Random, round: u64, at: Micros) ->
     let account = random.below(cast.accounts);
     let named = random.chance(cast.named);
     let prefix = random.below(cast.prefixes);
-    Event {
+    let mut event = Event {
         op,
         at,
         signals: Signals {
@@ -260,9 +260,14 @@ pub(crate) fn event(cast: &Cast, random: &mut Random, round: u64, at: Micros) ->
             known: familiar,
             trusted: familiar && random.chance(30),
             challenge_passed: random.chance(4),
+            captcha_passed: false,
             sprayed_area: false,
+            country: None,
         },
-    }
+    };
+    // The host vouches for half of the passed challenges.
+    event.signals.captcha_passed = event.signals.challenge_passed && round % 2 == 0;
+    event
 }
 
 impl Event {

@@ -10,6 +10,7 @@ pub(crate) mod without;
 use std::collections::HashMap;
 
 use palisade_core::facts::{Confidence, DeviceFacts, GuardFacts, GuardOp, Id};
+use palisade_core::guard::policy::NewCountry;
 use palisade_core::guard::records::account::DeviceEntry;
 use palisade_core::guard::{
     self, Account, AddedPoints, Answer, ApiReadings, Attempt, ChangedRecords, Device, GuardPolicy,
@@ -45,6 +46,8 @@ pub(crate) struct World {
     pub(crate) shared: bool,
     /// Whether accounts are delayed alike, known devices or not (A-UNIFORM).
     pub(crate) uniform: bool,
+    /// Share of the accounts for which a country is new, of 2³² (P-GUARD).
+    pub(crate) new_share: u64,
     hits: HashMap<Digest, Vec<Micros>>,
 }
 
@@ -65,12 +68,26 @@ impl World {
             rotates: true,
             shared: true,
             uniform: true,
+            new_share: 0,
             hits: HashMap::new(),
         }
     }
 
+    /// A world in which `rule` is on, also if it is off by default.
+    pub(crate) fn proving(rule: &str) -> Self {
+        let mut world = Self::default();
+        if rule == "P-GUARD" {
+            world.policy.login.new_country = NewCountry::Challenge;
+        }
+        world
+    }
+
     pub(crate) fn apply(&mut self, op: GuardOp, facts: &GuardFacts, now: Micros) -> Outcome {
-        let signals = Signals::resolve(&self.keyring, op, facts);
+        let mut signals = Signals::resolve(&self.keyring, op, facts);
+        if op.flow() == Flow::Login && self.policy.login.new_country == NewCountry::Challenge {
+            let country = facts.geo.stated.country;
+            signals.locate(&self.keyring, facts, country, self.new_share);
+        }
         self.run(op, &signals, now)
     }
 

@@ -8,11 +8,12 @@
 //!
 //! Commands: check fail ok unknown otp.check otp.fail otp.ok hit rotate. Facts: `a=` account,
 //! `ip=` last byte, `d=NAME[/low|/high][+known][+trusted]` (trusted is HIGH), `ua=` Chrome's version,
-//! `user=`, `id=` and `pass`; `#` in a value is the repetition's number. Expectations:
+//! `user=`, `id=`, `c=` country and `pass`; `#` in a value is the repetition's number. Expectations:
 //! the decision or `*`, level, seconds, the deciding rule, `+RULE` among the reasons,
 //! `score:KEY+N`, `delay=N`, `captcha`, `nothing` (no record is written).
 
 use palisade_core::facts::{Confidence, DeviceFacts, GuardFacts, GuardOp, Id};
+use palisade_core::geo::Country;
 use palisade_core::key::Keyring;
 use palisade_core::time::{DAY, HOUR, MINUTE, Micros, SECOND};
 
@@ -92,6 +93,7 @@ fn facts_of(words: &[&str], number: u64) -> GuardFacts {
             "id" => facts.request_id = id(&value),
             "session" => facts.device.session_id = id(&value),
             "pass" => facts.challenge_passed = true,
+            "c" => facts.geo.stated.country = Country::parse(&value),
             other => unreachable!("no fact {other}"),
         }
     }
@@ -189,7 +191,10 @@ fn holds(outcome: &Outcome, word: &str, reasons: &[&str]) -> bool {
             .iter()
             .any(|scored| format!("{}+{}", scored.key.code(), scored.points) == score);
     }
-    if word.starts_with("G-") || word.starts_with("A-") {
+    if ["G-", "A-", "P-"]
+        .iter()
+        .any(|family| word.starts_with(family))
+    {
         return answer.rule.map(palisade_core::Rule::id) == Some(word);
     }
     if word.starts_with('L') {

@@ -13,7 +13,7 @@ use super::World;
 pub(crate) fn world(rule: &str) -> World {
     let mut world = World {
         rules: listed_without(rule),
-        ..World::default()
+        ..World::proving(rule)
     };
     let listed = without_a_figure(&mut world.policy, rule)
         || without_a_lockout_figure(&mut world, rule)

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::error::{Sink, shown};
 use super::tree::{Node, Table, Value, member_origin};
 
-/// The identity of a member: its name, or method, host and path of a route.
+/// The identity of a member: its name, or method, host, path and conditions of a route.
 pub(crate) fn identity(array: &str, item: &Node) -> Option<String> {
     match array {
         "route" => {
@@ -18,9 +18,27 @@ pub(crate) fn identity(array: &str, item: &Node) -> Option<String> {
             let method = item.member("method").unwrap_or_default();
             let host = item.member("host").unwrap_or_default();
             let host = host.trim_end_matches('.').to_ascii_lowercase();
-            Some(format!("{} {host}{path}", method.to_ascii_uppercase()))
+            let method = method.to_ascii_uppercase();
+            Some(format!("{method} {host}{path}{}", conditions(item)))
         }
         _ => item.member(key_of(array)?).map(str::to_owned),
+    }
+}
+
+/// The conditions of a route on countries and networks, which make it another route.
+fn conditions(item: &Node) -> String {
+    let keys = ["country", "not_country", "asn", "network_kind"];
+    let table = item.as_table();
+    let set = keys.iter().filter_map(|key| Some((key, table?.get(*key)?)));
+    set.map(|(key, entry)| format!(" {key}={}", words(&entry.node)))
+        .collect()
+}
+
+fn words(node: &Node) -> String {
+    match &node.value {
+        Value::Array(items) => items.iter().map(words).collect::<Vec<_>>().join(","),
+        Value::Integer(number) => number.to_string(),
+        _ => node.as_str().unwrap_or_default().to_owned(),
     }
 }
 

@@ -22,7 +22,7 @@
 //! }
 //!
 //! let (env, flags) = (Env::default(), Overrides::default());
-//! let input = Input { path: None, text: "[kettle]\ndegrees = 30", env: &env, flags: &flags };
+//! let input = Input { path: None, text: "[kettle]\ndegrees = 30", env: &env, flags: &flags, geo: &[] };
 //! let tables = [Kettle::SCHEMA];
 //! let mut document = Document::parse(input, &tables)?;
 //! let kettle = document.table::<Kettle>();
@@ -44,12 +44,14 @@ mod unknown;
 mod unused;
 
 use std::path::Path;
+use std::sync::Arc;
 
 pub use env::{Env, Overrides};
 pub use error::{ConfigError, ConfigErrors, Origin, Place, Severity};
 pub use listing::Figure;
 pub use places::Places;
 
+use crate::geo::GeoFile;
 use error::{Sink, Sources};
 use schema::{Schema, Section, read_table};
 use tree::{Node, Table, merge, parse};
@@ -65,6 +67,8 @@ pub struct Input<'a> {
     pub env: &'a Env,
     /// Flags; they win over everything.
     pub flags: &'a Overrides,
+    /// Databases that are open already and need not be read again.
+    pub geo: &'a [Arc<GeoFile>],
 }
 
 /// A document that is being read.

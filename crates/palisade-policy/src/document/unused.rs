@@ -65,6 +65,7 @@ mod tests {
             text,
             env: &env,
             flags: &flags,
+            geo: &[],
         };
         let tables = [Kettle::SCHEMA];
         let mut document = Document::parse(input, &tables).unwrap();

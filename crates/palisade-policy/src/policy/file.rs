@@ -17,6 +17,7 @@ use super::{PolicySource, SourceStatus};
 use crate::document::Input;
 use crate::document::env::{Env, Overrides};
 use crate::document::error::ConfigErrors;
+use crate::geo::GeoFile;
 use crate::policy::load::{PolicyBundle, load_revision, read_file};
 
 /// Editors write in several steps; a changed file is read when it has been quiet this long.
@@ -44,11 +45,18 @@ pub trait Loader: Send + Sync + 'static {
     /// The loaded form: a policy, or a whole configuration with one.
     type Output: Clone + Send + 'static;
 
-    /// Loads the file as the policy's next revision.
+    /// Loads the file as the policy's next revision. Databases of countries and networks that are
+    /// open in `geo` need not be read again.
     ///
     /// # Errors
     /// All problems in the file.
-    fn load(&self, path: &Path, text: &str, revision: u64) -> Result<Self::Output, ConfigErrors>;
+    fn load(
+        &self,
+        path: &Path,
+        text: &str,
+        revision: u64,
+        geo: &[Arc<GeoFile>],
+    ) -> Result<Self::Output, ConfigErrors>;
 
     /// The policy in it.
     fn bundle(loaded: &Self::Output) -> &PolicyBundle;
@@ -86,12 +94,19 @@ pub struct PolicyLoader {
 impl Loader for PolicyLoader {
     type Output = PolicyBundle;
 
-    fn load(&self, path: &Path, text: &str, revision: u64) -> Result<PolicyBundle, ConfigErrors> {
+    fn load(
+        &self,
+        path: &Path,
+        text: &str,
+        revision: u64,
+        geo: &[Arc<GeoFile>],
+    ) -> Result<PolicyBundle, ConfigErrors> {
         let input = Input {
             path: Some(path),
             text,
             env: &self.env,
             flags: &self.flags,
+            geo,
         };
         load_revision(input, revision)
     }
@@ -132,7 +147,7 @@ impl<L: Loader> FileSource<L> {
     /// Everything that is wrong with it.
     pub fn open(path: &Path, loader: L) -> Result<Self, ConfigErrors> {
         let text = read_file(path)?;
-        let config = loader.load(path, &text, 1)?;
+        let config = loader.load(path, &text, 1, &[])?;
         let bundle = L::bundle(&config);
         let (current, _) = watch::channel(Arc::new(bundle.clone()));
         let seen = FileDigests {
@@ -165,14 +180,19 @@ impl<L: Loader> FileSource<L> {
         &self.loader
     }
 
-    /// Reads the file again if it, or a file that it names, has changed. Reads from disk: not for a
-    /// task that must not wait.
+    /// Reads the file again if it, or a file that it names, has changed, and databases that have
+    /// changed. Reads from disk: not for a task that must not wait.
     ///
     /// # Errors
     /// The reason why the new policy is refused; the old one stays in force. The same wrong file is
     /// refused once.
     pub fn reload(&self) -> Result<Reload, ConfigErrors> {
         let mut state = self.state.lock();
+        let databases = L::bundle(&state.config).geo.files.clone();
+        for database in &databases {
+            // Logs and counts its own result.
+            let _ = database.refresh();
+        }
         let text = read_file(&self.path);
         let seen = FileDigests {
             file: text.as_deref().ok().map(digest),
@@ -185,7 +205,7 @@ impl<L: Loader> FileSource<L> {
         state.seen = seen;
         let revision = L::bundle(&state.config).policy.revision.saturating_add(1);
         let loaded = text.and_then(|text| {
-            let loaded = self.loader.load(&self.path, &text, revision)?;
+            let loaded = self.loader.load(&self.path, &text, revision, &databases)?;
             self.loader.accept(&loaded).map(|()| loaded)
         });
         match loaded {
@@ -234,6 +254,10 @@ impl<L: Loader> FileSource<L> {
             }
         })?;
         watcher.watch(folder(&self.path), RecursiveMode::NonRecursive)?;
+        for database in &L::bundle(&self.state.lock().config).geo.files {
+            // Where a folder cannot be watched, a new database is noticed at the next poll.
+            let _ = watcher.watch(folder(database.path()), RecursiveMode::NonRecursive);
+        }
         let task = tokio::spawn(follow(Arc::downgrade(self), received, poll));
         Ok(FileWatch {
             _watcher: watcher,

@@ -11,11 +11,13 @@ use crate::document::decode::Decode;
 use crate::document::error::{Sink, nearest};
 use crate::document::schema::read_array;
 use crate::document::tree::{Node, Table, Value, member_origin};
+use crate::geo::Conditions;
 use crate::policy::descriptors;
 use crate::policy::resolve::KnownNames;
 use crate::policy::tables::{LimitTable, Overdraft};
 use crate::policy::values::{MaybeZero, Rate};
 
+mod challenged;
 mod held;
 mod slots;
 
@@ -34,7 +36,7 @@ const NAME_BYTES_MAX: usize = 64;
 const A_SECOND: Window = Window::Span(1_000_000);
 
 /// Reads all limits; those with an error are reported and left out.
-pub(crate) fn read(root: &Table, known: &KnownNames, sink: &mut Sink) -> Vec<LimitDef> {
+pub(crate) fn read(root: &Table, known: &KnownNames<'_>, sink: &mut Sink) -> Vec<LimitDef> {
     zeros(root, sink);
     let tables = read_array::<LimitTable>(root, sink);
     if let Some((_, extra)) = tables.get(LIMITS_MAX) {
@@ -75,7 +77,7 @@ fn zeros(root: &Table, sink: &mut Sink) {
 
 pub(super) struct Checker<'a> {
     pub(super) item: &'a Node,
-    known: &'a KnownNames,
+    known: &'a KnownNames<'a>,
     sink: &'a mut Sink,
 }
 
@@ -93,6 +95,13 @@ impl Checker<'_> {
         self.auth_stays_bounded(&table);
         self.held(&table);
         let by = self.dimensions(&table);
+        let at = ("limit", self.item);
+        let geo = conditions(&table).filter(at, self.known.geo, self.sink);
+        let limit = self.bucket(table, by)?;
+        Some(LimitDef { geo, ..limit })
+    }
+
+    fn bucket(&mut self, table: LimitTable, by: Option<Vec<Dimension>>) -> Option<LimitDef> {
         if table.concurrency.is_some() || table.hold.is_some() {
             return self.slots(table, by?);
         }
@@ -140,7 +149,7 @@ impl Checker<'_> {
             ("client_type", table.client_type.is_some()),
             ("bot", table.bot),
         ];
-        for (key, is_set) in set {
+        for (key, is_set) in set.into_iter().chain(conditions(table).keys()) {
             if is_set && table.throttle {
                 let problem = "never applies to the global throttle";
                 self.refuse(key, problem, "leave it out, or `throttle`");
@@ -155,6 +164,7 @@ impl Checker<'_> {
             self.refuse("throttle", problem, "leave it out, or `domain`");
         }
         self.overdraft(table);
+        self.challenged(table);
         if table.throttle && table.warn_at.is_some() {
             let problem = "never applies to the global throttle";
             self.refuse("warn_at", problem, "leave it out, or `throttle`");
@@ -369,6 +379,15 @@ impl Checker<'_> {
     }
 }
 
+fn conditions(table: &LimitTable) -> Conditions<'_> {
+    Conditions {
+        country: table.country.as_deref(),
+        not_country: table.not_country.as_deref(),
+        asn: table.asn.as_deref(),
+        network_kind: table.network_kind,
+    }
+}
+
 fn define(table: LimitTable, by: Vec<Dimension>, spec: BucketSpec, standing: Standing) -> LimitDef {
     let family = table.family.unwrap_or(match spec.algorithm() {
         Algorithm::FixedWindow => Family::Quota,
@@ -376,6 +395,7 @@ fn define(table: LimitTable, by: Vec<Dimension>, spec: BucketSpec, standing: Sta
     });
     LimitDef {
         descriptor: descriptors::rule(&table, standing),
+        challenge: challenged::extra(&table),
         classes: table.class.map(|list| list.0).unwrap_or_default(),
         operations: table.operation.map(|list| list.0).unwrap_or_default(),
         client_type: table.client_type,

@@ -12,12 +12,13 @@ use crate::document::env::{Env, Overrides};
 use crate::document::error::{ConfigError, ConfigErrors, Origin, Place};
 use crate::document::schema::Schema;
 use crate::document::{Document, Input};
+use crate::geo::{self, GeoSettings};
 use crate::policy::outcomes::Outcomes;
 use crate::policy::resolve::resolve;
 use crate::policy::sections::{Bots, Candidate, PolicyTable};
 use crate::policy::spend::Spends;
 use crate::policy::values::SourceUrl;
-use crate::policy::{figures, risks, sections, switches};
+use crate::policy::{challenge, figures, risks, sections, switches};
 use crate::tenants::file::{self as tenants, FileTenants};
 
 /// The policy that `defaults = true` starts from.
@@ -39,6 +40,8 @@ pub struct PolicyBundle {
     pub outcomes: Arc<Outcomes>,
     /// Routes whose costs the proxy reads.
     pub spends: Arc<Spends>,
+    /// `[places]`: countries and networks.
+    pub geo: GeoSettings,
     /// `[[tenant]]`: overrides that stand in the file itself.
     pub tenants: Arc<FileTenants>,
     /// A second policy that is evaluated on counters of its own and never enforced.
@@ -87,6 +90,7 @@ pub fn load(
         text: &text,
         env,
         flags,
+        geo: &[],
     };
     load_revision(input, 1)
 }
@@ -106,6 +110,7 @@ pub fn load_text(
         text,
         env,
         flags,
+        geo: &[],
     };
     load_revision(input, 1)
 }
@@ -200,13 +205,19 @@ impl Document<'_> {
     ) -> Option<PolicyBundle> {
         let source = self.table::<PolicyTable>();
         let candidate = self.table::<Candidate>();
+        let geo = geo::read(self);
         let file = candidate
             .as_ref()
             .and_then(|candidate| candidate.file.as_deref())
             .map(|file| beside(self.input.path, file));
         let other = file
             .as_deref()
-            .and_then(|file| self.candidate(file, revision));
+            .and_then(|file| self.candidate(file, revision, geo.as_ref()));
+        // Beside the policy's own databases, those that only the candidate names are followed.
+        let others = other
+            .iter()
+            .flat_map(|other| other.geo.files.iter().cloned());
+        let others: Vec<_> = others.collect();
         let elsewhere = source
             .as_ref()
             .is_some_and(|source| source.source != SourceUrl::File);
@@ -223,13 +234,15 @@ impl Document<'_> {
             encoded_slash,
             ..settings
         });
-        let bundle = self.enforced(revision, source.as_ref(), settings);
+        let bundle = self.enforced(revision, source.as_ref(), settings, geo.as_ref());
         // Only now, so that errors in the rest of the document were reported too.
         candidate?;
+        let mut bundle = bundle?;
+        bundle.geo.follow(others);
         Some(PolicyBundle {
             candidate: beside,
             candidate_file: file,
-            ..bundle?
+            ..bundle
         })
     }
 
@@ -238,6 +251,7 @@ impl Document<'_> {
         revision: u64,
         source: Option<&PolicyTable>,
         settings: Option<Settings>,
+        geo: Option<&GeoSettings>,
     ) -> Option<PolicyBundle> {
         let enabled = switches::enabled(self);
         let bots = self.table::<Bots>();
@@ -245,20 +259,28 @@ impl Document<'_> {
         // Limits are checked even if a value elsewhere is wrong: all errors at once.
         let class = source.and_then(|source| source.default_class.as_deref());
         let patterns = bots.clone().unwrap_or(NO_BOTS);
-        let complete = settings.is_some();
-        let settings = settings.unwrap_or_default();
-        let resolved = resolve(root, class, &patterns, settings, enabled, sink);
+        let challenge = challenge::read(root, &self.input, sink);
+        let complete = settings.is_some() && geo.is_some() && challenge.is_some();
+        let geo = geo.cloned().unwrap_or_default();
+        let settings = Settings {
+            challenge: challenge.unwrap_or_default(),
+            ..settings.unwrap_or_default()
+        };
+        let mut resolved = resolve(root, class, &patterns, settings, enabled, &geo, sink);
+        let complete = challenge::bind(root, &mut resolved.parts, sink) && complete;
         let policy = PolicySet::new(revision, resolved.parts)
             .inspect_err(|error| sink.report(&Origin::Nowhere, format!("`tier.quota`: {error}")))
-            .ok()?;
+            .ok()?
+            .with_geo(geo.lookup());
         let tenants = tenants::read(root, source, &policy, sink);
-        risks::warn(self, &policy);
+        risks::warn(self, &policy, &geo);
         Some(PolicyBundle {
             policy: complete.then(|| Arc::new(policy))?,
             source: source?.clone(),
             bots: bots?,
             outcomes: Arc::new(resolved.outcomes),
             spends: Arc::new(resolved.spends),
+            geo,
             tenants: Arc::new(tenants),
             candidate: None,
             candidate_file: None,
@@ -267,7 +289,12 @@ impl Document<'_> {
 
     /// The candidate's policy as it would be if it were enforced: the environment and the
     /// flags win over it, too.
-    fn candidate(&mut self, path: &Path, revision: u64) -> Option<PolicyBundle> {
+    fn candidate(
+        &mut self,
+        path: &Path,
+        revision: u64,
+        geo: Option<&GeoSettings>,
+    ) -> Option<PolicyBundle> {
         let Ok(text) = read_file(path) else {
             self.refuse(
                 "candidate",
@@ -277,9 +304,18 @@ impl Document<'_> {
             );
             return None;
         };
+        let open: Vec<_> = geo
+            .iter()
+            .flat_map(|geo| geo.files.iter().cloned())
+            .collect();
+        let open: Vec<_> = open
+            .into_iter()
+            .chain(self.input.geo.iter().cloned())
+            .collect();
         let input = Input {
             path: Some(path),
             text: &text,
+            geo: &open,
             ..self.input
         };
         match candidate_policy(input, self.tables, revision) {
@@ -304,12 +340,13 @@ fn candidate_policy(
         HeaderFamilies::default(),
         &mut document.sink,
     );
-    let bundle = document.enforced(revision, source.as_ref(), settings);
+    let geo = geo::read(&mut document);
+    let bundle = document.enforced(revision, source.as_ref(), settings, geo.as_ref());
     document.finish(bundle)
 }
 
 /// A path that a file names, relative to that file.
-fn beside(file: Option<&Path>, named: &Path) -> PathBuf {
+pub(crate) fn beside(file: Option<&Path>, named: &Path) -> PathBuf {
     let folder = file.and_then(Path::parent).unwrap_or(Path::new(""));
     folder.join(named)
 }

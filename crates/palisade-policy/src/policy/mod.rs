@@ -1,5 +1,6 @@
 //! Turns a document into the policy: the meaning of its tables, alone and together.
 
+pub(crate) mod challenge;
 mod descriptors;
 pub(crate) mod figures;
 mod file;

@@ -15,6 +15,7 @@ use palisade_core::policy::{
 use crate::document::error::{Origin, Sink, nearest};
 use crate::document::schema::read_array;
 use crate::document::tree::{Node, Table, member_origin};
+use crate::geo::{Conditions, GeoSettings};
 use crate::policy::limits;
 use crate::policy::outcomes::{self, Outcomes};
 use crate::policy::sections::Bots;
@@ -29,13 +30,15 @@ pub(crate) struct ResolvedTables {
 }
 
 /// Names that limits may refer to.
-pub(crate) struct KnownNames {
+pub(crate) struct KnownNames<'a> {
     /// Classes that routes assign or that are declared for callers to name.
     pub(crate) classes: BTreeSet<String>,
     /// Operations that routes assign.
     pub(crate) operations: BTreeSet<String>,
     /// Kinds of the declared classes.
     pub(crate) kinds: BTreeMap<String, ClassKind>,
+    /// Sources of countries and networks.
+    pub(crate) geo: &'a GeoSettings,
 }
 
 /// Resolves everything; errors go to the sink.
@@ -45,6 +48,7 @@ pub(crate) fn resolve(
     bots: &Bots,
     settings: Settings,
     enabled: bool,
+    geo: &GeoSettings,
     sink: &mut Sink,
 ) -> ResolvedTables {
     let RouteTables {
@@ -52,10 +56,10 @@ pub(crate) fn resolve(
         outcomes,
         spends,
         heavy,
-    } = routes(root, settings.encoded_slash, sink);
+    } = routes(root, settings.encoded_slash, geo, sink);
     add_default_class(&mut routes, default_class);
     let classes = classes(root, sink);
-    let known = known(&routes, &classes);
+    let known = known(&routes, &classes, geo);
     let limits: Vec<LimitDef> = limits::read(root, &known, sink);
     report_heavy_routes(&routes, &heavy, &limits, sink);
     spend::report_uncounted(&spends, &limits, sink);
@@ -96,7 +100,7 @@ struct RouteTables {
     heavy: Vec<(Route, Origin)>,
 }
 
-fn routes(root: &Table, slash: EncodedSlash, sink: &mut Sink) -> RouteTables {
+fn routes(root: &Table, slash: EncodedSlash, geo: &GeoSettings, sink: &mut Sink) -> RouteTables {
     let mut routes = Vec::new();
     let mut outcomes = Vec::new();
     let mut spends = Vec::new();
@@ -117,6 +121,9 @@ fn routes(root: &Table, slash: EncodedSlash, sink: &mut Sink) -> RouteTables {
         }
         route.method = table.method.as_ref().map(|method| method.0.as_str().into());
         route.host = table.host.as_ref().map(|host| host.0.clone());
+        let conditions = conditions(&table);
+        route.geo = conditions.filter(("route", item), geo, sink);
+        report_conditional_checks(&table, &conditions, item, sink);
         route.cost = table.cost;
         route.exempt = table.exempt;
         // Reported here and not by the schema, which sees one key at a time.
@@ -165,6 +172,42 @@ fn report_idle_exemption(table: &RouteTable, item: &Node, sink: &mut Sink) {
     }
 }
 
+fn conditions(table: &RouteTable) -> Conditions<'_> {
+    Conditions {
+        country: table.country.as_deref(),
+        not_country: table.not_country.as_deref(),
+        asn: table.asn.as_deref(),
+        network_kind: table.network_kind,
+    }
+}
+
+/// Reports keys that do not go with a condition on country or network: what they protect would be
+/// open to everybody else.
+fn report_conditional_checks(
+    table: &RouteTable,
+    conditions: &Conditions<'_>,
+    item: &Node,
+    sink: &mut Sink,
+) {
+    let mut conditions = conditions.keys().into_iter();
+    let Some((condition, _)) = conditions.find(|(_, is_set)| *is_set) else {
+        return;
+    };
+    let keys = [
+        ("scope", table.scope.is_some()),
+        ("api_key", table.api_key),
+        ("outcome", table.outcome.is_some()),
+        ("spend", item.member_is_set("spend")),
+    ];
+    for (key, _) in keys.into_iter().filter(|(_, is_set)| *is_set) {
+        sink.report_with(
+            &member_origin(item, key),
+            format!("`route.{key}` does not go with `route.{condition}`"),
+            "set it for every address, and use another route for what depends on the country",
+        );
+    }
+}
+
 /// Refuses a route on which every request would be refused, because its weight exceeds what a limit
 /// holds (L-COST).
 fn report_heavy_routes(
@@ -188,7 +231,8 @@ fn report_heavy_routes(
         let refuses = |limit: &&LimitDef| {
             // Only limits that certainly apply to every request of the route: one that depends on
             // the caller refuses some of them, and that may be intended.
-            let of_everybody = limit.client_type.is_none() && !limit.bots_only;
+            let of_everybody =
+                limit.client_type.is_none() && !limit.bots_only && limit.geo.is_none();
             of_everybody
                 && covers(&limit.classes, found.class)
                 && covers(&limit.operations, found.operation)
@@ -239,7 +283,7 @@ fn classes(root: &Table, sink: &mut Sink) -> Vec<Class> {
         .collect()
 }
 
-fn known(routes: &[Route], classes: &[Class]) -> KnownNames {
+fn known<'a>(routes: &[Route], classes: &[Class], geo: &'a GeoSettings) -> KnownNames<'a> {
     let assigned = routes.iter().filter_map(|route| route.class.as_deref());
     let declared = classes.iter().map(|class| &*class.name);
     let operations = routes.iter().filter_map(|route| route.operation.as_deref());
@@ -250,6 +294,7 @@ fn known(routes: &[Route], classes: &[Class]) -> KnownNames {
             .iter()
             .map(|class| (class.name.to_string(), class.kind))
             .collect(),
+        geo,
     }
 }
 

@@ -2,23 +2,29 @@
 
 use std::time::Duration;
 
+use palisade_core::guard::policy::NewCountry;
 use palisade_core::limit::{Algorithm, BucketSpec, Window};
 use palisade_core::plan::OnExceed;
-use palisade_core::policy::{Accuracy, Limit, PolicySet};
+use palisade_core::policy::{Accuracy, Dimension, Limit, PolicySet, Scope};
 
 use crate::document::Document;
 use crate::document::error::Origin;
 use crate::document::tree::{Node, Value, lookup, member_origin};
+use crate::geo::GeoSettings;
 
 /// Runs all checks of this module.
-pub(crate) fn warn(document: &mut Document<'_>, policy: &PolicySet) {
+pub(crate) fn warn(document: &mut Document<'_>, policy: &PolicySet, geo: &GeoSettings) {
     nothing_is_limited(document, policy);
     codes_are_guarded_as_logins_are(document, policy);
+    sends_that_cost_nothing(document, policy);
     never_reached(document, policy);
     refunds_name_no_charge(document, policy);
     forgotten_at_a_restart(document, policy);
     refills_while_reserved(document, policy);
     refused_above_what_is_left(document, policy);
+    shared_by_a_country(document, policy);
+    counted_without_a_source(document, policy, geo);
+    new_countries(document, policy, geo);
     nothing_is_adaptive(document, policy);
 }
 
@@ -85,6 +91,21 @@ fn codes_are_guarded_as_logins_are(document: &mut Document<'_>, policy: &PolicyS
             key,
             format!("`guard.otp.{figure}` is laxer than `guard.login.{figure}`"),
             "a one-time code is easier to guess than a password: be at least as strict",
+        );
+    }
+}
+
+/// S-SPEND: warns of a price of zero, which no budget counts.
+fn sends_that_cost_nothing(document: &mut Document<'_>, policy: &PolicySet) {
+    let Some(spend) = &policy.settings.guard.send.spend else {
+        return;
+    };
+    if spend.price == 0 || spend.prices.iter().any(|(_, price)| *price == 0) {
+        document.warn(
+            "guard.otp.send",
+            "price",
+            "`guard.otp.send.price` has a price of zero: no budget counts such sends",
+            "write what the gateway charges, rounded up",
         );
     }
 }
@@ -182,6 +203,70 @@ fn refused_above_what_is_left(document: &mut Document<'_>, policy: &PolicySet) {
     }
 }
 
+/// P-BY: warns of a bucket that everybody in a country or network shares.
+fn shared_by_a_country(document: &mut Document<'_>, policy: &PolicySet) {
+    let is_shared = |limit: &&Limit| {
+        let wide = [Dimension::Country, Dimension::Asn, Dimension::Endpoint];
+        limit.def.by.iter().all(|one| wide.contains(one)) && limit.scope == Scope::Ip
+    };
+    for limit in policy.limits().iter().filter(is_shared) {
+        let Some(origin) = written(document, &limit.name, "by") else {
+            continue;
+        };
+        let message = format!(
+            "`limit.by` of `{}` is one bucket for a whole country or network: one caller can use \
+             it up for all others",
+            limit.name
+        );
+        let hint = "to limit each caller of some countries, count by `ip` and set `country = […]`";
+        document.sink.warn_with(&origin, message, hint);
+    }
+}
+
+/// P-BY: warns of a limit that counts by country or network without a source of them.
+fn counted_without_a_source(document: &mut Document<'_>, policy: &PolicySet, geo: &GeoSettings) {
+    let lacks = |limit: &&Limit| {
+        let by = &limit.def.by;
+        (by.contains(&Dimension::Country) && !geo.has_countries())
+            || (by.contains(&Dimension::Asn) && !geo.has_networks())
+    };
+    for limit in policy.limits().iter().filter(lacks) {
+        let Some(origin) = written(document, &limit.name, "by") else {
+            continue;
+        };
+        let message = format!(
+            "`limit.by` of `{}` counts without a source: every address is in the bucket `unknown`",
+            limit.name
+        );
+        let hint = "set `[places] country = …` or `network = …`; otherwise only callers of the \
+                    decision API can state them";
+        document.sink.warn_with(&origin, message, hint);
+    }
+}
+
+/// P-GUARD: tells what the rule costs, and that it needs a source of countries.
+fn new_countries(document: &mut Document<'_>, policy: &PolicySet, geo: &GeoSettings) {
+    if policy.settings.guard.login.new_country == NewCountry::Off {
+        return;
+    }
+    document.warn(
+        "guard.login",
+        "new_country",
+        "`guard.login.new_country`: answers about accounts that exist and others are alike in \
+         distribution only (A-UNIFORM)",
+        "one answer tells little; who asks about one account from many countries learns whether \
+         it has a history",
+    );
+    if !geo.has_countries() {
+        document.warn(
+            "guard.login",
+            "new_country",
+            "`guard.login.new_country` has no source of countries: every login is from `unknown`",
+            "set `[places] country = …` or `country_header`, or state `country` in guard calls",
+        );
+    }
+}
+
 /// Whether `other` counts the same requests and allows no more over a longer time.
 fn is_full_first(other: &Limit, limit: &Limit) -> bool {
     let (a, b) = (&other.def, &limit.def);
@@ -190,6 +275,7 @@ fn is_full_first(other: &Limit, limit: &Limit) -> bool {
         && a.operations == b.operations
         && a.client_type == b.client_type
         && a.bots_only == b.bots_only
+        && a.geo == b.geo
         && a.throttle == b.throttle
         && a.accuracy == b.accuracy
         && a.descriptor == b.descriptor

@@ -4,6 +4,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::document::schema::{Schema, Section};
+use crate::geo::PlacesTable;
+use crate::policy::challenge::ChallengeTable;
 use crate::policy::values::{AgentFragment, SourceUrl, WebUrl};
 use crate::policy::{figures, tables};
 use crate::section;
@@ -76,5 +78,10 @@ pub fn schemas() -> impl Iterator<Item = Schema> {
         .chain(tables::schemas())
         .chain([Bots::SCHEMA])
         .chain(figures::schemas())
-        .chain([Urls::SCHEMA, Candidate::SCHEMA])
+        .chain([
+            ChallengeTable::SCHEMA,
+            PlacesTable::SCHEMA,
+            Urls::SCHEMA,
+            Candidate::SCHEMA,
+        ])
 }

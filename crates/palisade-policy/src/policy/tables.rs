@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use palisade_core::budget::is_unit_name;
 use palisade_core::facts::ClientType;
+use palisade_core::geo::NetworkKind;
 use palisade_core::limit::Algorithm;
 use palisade_core::policy::{
     Accuracy, ClassKind, Dimension, EntryMatch, Family, HostPattern, OnExpiry, OnStoreFailure,
@@ -15,6 +16,7 @@ use crate::document::decode::{Decode, Problem, Problems, integer, text_of, wrong
 use crate::document::error::nearest;
 use crate::document::schema::{Schema, Section};
 use crate::document::tree::{Node, Value};
+use crate::geo::{AsnName, CountryName};
 use crate::policy::outcomes::{
     CookieName, HeaderName, LocationPatterns, LoginFlow, Neither, Outcome, UsernameSource,
 };
@@ -32,6 +34,16 @@ section! {
         method: Option<Method>;
         /// Host, or the end of one after `*.`: `shop.example`, `*.example.com`. Any if left out.
         host: Option<RouteHost>;
+        /// Countries that the route is about, such as `["KP"]`; `unknown` is one of them. Any if
+        /// left out.
+        country: Option<Vec<CountryName>>;
+        /// Countries that the route is not about. It is about unknown ones, unless `unknown` is
+        /// listed.
+        not_country: Option<Vec<CountryName>>;
+        /// Networks that the route is about, by number; `unknown` is one of them. Any if left out.
+        asn: Option<Vec<AsnName>>;
+        /// Kind of network that the route is about: `hosting` is the list of `places.hosting`.
+        network_kind: Option<NetworkKind>;
         /// Class of the request; that of a less specific route if left out.
         class: Option<String>;
         /// Operation of the request; that of a less specific route if left out.
@@ -128,6 +140,12 @@ section! {
         /// cost, below zero if need be. `always` charges even what is refused, by it or another
         /// limit: for reports of work that is done.
         overdraft: Overdraft = "false";
+        /// Answer beyond the limit: `deny`, or `challenge`, which admits callers that have passed a
+        /// challenge as long as `challenge_extra` lasts.
+        on_exceed: WhenExceeded = "deny";
+        /// Units per window beyond the limit for callers that have passed a challenge; as many as
+        /// the limit has if left out. Only with `on_exceed = "challenge"`.
+        challenge_extra: Option<NonZeroU32>;
         /// Behaviour while the store is unavailable. `open-bounded` is an error for a limit of an
         /// authentication class.
         failure formerly "on_store_failure": OnStoreFailure = "fallback";
@@ -164,6 +182,16 @@ section! {
         client_type: Option<ClientType>;
         /// Applies only to bots.
         bot: bool = "false";
+        /// Applies only to addresses of these countries, such as `["KP"]`; `unknown` is one of
+        /// them.
+        country: Option<Vec<CountryName>>;
+        /// Applies only to addresses of other countries. It applies to unknown ones, unless
+        /// `unknown` is listed.
+        not_country: Option<Vec<CountryName>>;
+        /// Applies only to addresses of these networks, by number; `unknown` is one of them.
+        asn: Option<Vec<AsnName>>;
+        /// Applies only to networks of this kind: `hosting` is the list of `places.hosting`.
+        network_kind: Option<NetworkKind>;
         /// Whether the limit is part of the global throttle, which is charged first and answers
         /// 503.
         throttle: bool = "false";
@@ -386,6 +414,20 @@ impl Decode for Overdraft {
     }
 }
 
+/// Answer of a limit that is exceeded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WhenExceeded {
+    /// A refusal.
+    Deny,
+    /// A challenge, after which more is admitted.
+    Challenge,
+}
+
+named!(WhenExceeded {
+    "deny" => Self::Deny,
+    "challenge" => Self::Challenge,
+});
+
 named!(OnStoreFailure {
     "closed" => Self::Closed,
     "fallback" => Self::Fallback,
@@ -447,7 +489,7 @@ impl Decode for RouteHost {
 
 impl Decode for Dimension {
     fn kind() -> String {
-        "`ip`, `user`, `org`, `token`, `client`, `api_key`, `account`, `endpoint`, `descriptor:KEY`"
+        "`ip`, `user`, `org`, `token`, `client`, `api_key`, `account`, `endpoint`, `country`, `asn`, `descriptor:KEY`"
             .into()
     }
 
@@ -462,7 +504,7 @@ impl Decode for Dimension {
 }
 
 /// The dimensions that are a single word.
-const PLAIN: [(&str, Dimension); 8] = [
+const PLAIN: [(&str, Dimension); 10] = [
     ("ip", Dimension::Ip),
     ("user", Dimension::User),
     ("org", Dimension::Org),
@@ -471,10 +513,12 @@ const PLAIN: [(&str, Dimension); 8] = [
     ("api_key", Dimension::ApiKey),
     ("account", Dimension::Account),
     ("endpoint", Dimension::Endpoint),
+    ("country", Dimension::Country),
+    ("asn", Dimension::Asn),
 ];
 
 /// Names that others have for them.
-const OTHER_WORDS: [(&str, &str); 11] = [
+const OTHER_WORDS: [(&str, &str); 14] = [
     ("address", "ip"),
     ("ip_address", "ip"),
     ("remote_address", "ip"),
@@ -486,6 +530,9 @@ const OTHER_WORDS: [(&str, &str); 11] = [
     ("path", "endpoint"),
     ("route", "endpoint"),
     ("descriptor", "descriptor:KEY"),
+    ("region", "country"),
+    ("network", "asn"),
+    ("autonomous_system", "asn"),
 ];
 
 fn plain_dimension(text: &str) -> Result<Dimension, Problems> {

@@ -22,6 +22,7 @@ use std::sync::Arc;
 
 use palisade_core::policy::PolicySet;
 use palisade_policy::document::{Figure, Input, Places};
+use palisade_policy::geo::GeoFile;
 use palisade_policy::{
     ConfigError, ConfigErrors, Env, FileSource, Loader, Overrides, PolicyBundle, PolicyTable,
 };
@@ -130,6 +131,7 @@ pub fn list(
         text: &text,
         env,
         flags,
+        geo: &[],
     };
     let tables = sections::schemas();
     let figures = palisade_policy::open(input, &tables)?.figures();
@@ -147,6 +149,7 @@ fn draft(path: Option<&Path>, env: &Env, flags: &Overrides) -> Result<Draft, Con
         text: &text,
         env,
         flags,
+        geo: &[],
     };
     Draft::read(input, 1)
 }
@@ -171,12 +174,19 @@ pub struct ConfigLoader {
 impl Loader for ConfigLoader {
     type Output = Config;
 
-    fn load(&self, path: &Path, text: &str, revision: u64) -> Result<Config, ConfigErrors> {
+    fn load(
+        &self,
+        path: &Path,
+        text: &str,
+        revision: u64,
+        geo: &[Arc<GeoFile>],
+    ) -> Result<Config, ConfigErrors> {
         let input = Input {
             path: Some(path),
             text,
             env: &self.env,
             flags: &self.flags,
+            geo,
         };
         Draft::read(input, revision)?.whole()
     }

@@ -3,6 +3,7 @@
 use std::os::unix::fs::PermissionsExt;
 
 use palisade::extract::jwt::Expiry;
+use palisade_core::decision::Challenge;
 use palisade_core::lockout::ChallengeMode;
 use palisade_policy::Env;
 use palisade_policy::document::Document;
@@ -39,7 +40,11 @@ pub(super) fn warn(document: &mut Document<'_>, config: &Config, env: &Env, refu
         );
     }
     let lockout = &config.policy().settings.lockout;
-    let is_stuck = lockout.enabled && lockout.challenge_mode == ChallengeMode::Require;
+    let challenge = &config.policy().settings.challenge;
+    let is_shown = challenge.is_used && challenge.kind.is_ours();
+    let is_passable = is_shown && lockout.challenge == Challenge::Captcha;
+    let is_required = lockout.enabled && lockout.challenge_mode == ChallengeMode::Require;
+    let is_stuck = is_required && !is_passable;
     if is_stuck && config.proxy.upstream.is_some() && !config.bundle.outcomes.all().is_empty() {
         document.refuse(
             "lockout",
@@ -47,7 +52,20 @@ pub(super) fn warn(document: &mut Document<'_>, config: &Config, env: &Env, refu
             "`lockout.challenge` is \"require\", and the proxy has no challenge to show: after three \
              lockouts a name would be refused for as long as `challenge_for` says, with the right \
              password too",
-            "set `challenge = \"advise\"`",
+            "set `challenge = \"advise\"`, or add `[challenge]` with a kind that the proxy can show \
+             (and `challenge_kind = \"captcha\"`)",
+        );
+    }
+    let is_public = !config.proxy.listen.ip().is_loopback();
+    let is_plain = config.tls.cert.is_none() && config.proxy.tls_cert.is_none();
+    if is_shown && config.proxy.upstream.is_some() && is_public && is_plain {
+        document.warn(
+            "challenge",
+            "kind",
+            "the proxy speaks no TLS: a passed challenge is a cookie that others on the way can copy, \
+             under a name that other hosts of the domain can set",
+            "give the proxy a certificate, or put a proxy with TLS before it that sets \
+             `X-Forwarded-Proto`",
         );
     }
     if config.store.url == StoreUrl::Memory {

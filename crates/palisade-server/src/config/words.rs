@@ -1,6 +1,7 @@
 //! Descriptions of a policy for people.
 
 use palisade_core::facts::ClientType;
+use palisade_core::geo::{Asn, Country, GeoFilter, NetworkKind, UNKNOWN};
 use palisade_core::guard::policy::GuardMode;
 use palisade_core::limit::{Algorithm, BucketSpec, Window};
 use palisade_core::plan::OnExceed;
@@ -61,6 +62,8 @@ pub fn dimension(dimension: &Dimension) -> String {
         Dimension::ApiKey => "api_key".to_owned(),
         Dimension::Account => "account".to_owned(),
         Dimension::Endpoint => "endpoint".to_owned(),
+        Dimension::Country => "country".to_owned(),
+        Dimension::Asn => "asn".to_owned(),
         Dimension::Descriptor(key) => format!("descriptor:{key}"),
     }
 }
@@ -112,6 +115,9 @@ pub fn applies_to(limit: &Limit) -> String {
     if def.bots_only {
         parts.push("bots".to_owned());
     }
+    if let Some(filter) = &def.geo {
+        parts.extend(places(filter));
+    }
     match def.on_exceed {
         OnExceed::Report => parts.push("only reported".to_owned()),
         OnExceed::Overdraft => parts.push("may be overdrawn".to_owned()),
@@ -121,6 +127,32 @@ pub fn applies_to(limit: &Limit) -> String {
         true => "everything".to_owned(),
         false => parts.join("; "),
     }
+}
+
+/// The conditions of a limit on country and network.
+fn places(filter: &GeoFilter) -> Vec<String> {
+    let countries = |list: &[Option<Country>]| {
+        let named =
+            |one: &Option<Country>| one.map_or_else(|| UNKNOWN.to_owned(), |one| one.to_string());
+        list.iter().map(named).collect::<Vec<_>>().join(", ")
+    };
+    let networks = |list: &[Option<Asn>]| {
+        let named = |one: &Option<Asn>| {
+            one.map_or_else(|| UNKNOWN.to_owned(), |one| one.number().to_string())
+        };
+        list.iter().map(named).collect::<Vec<_>>().join(", ")
+    };
+    let parts = [
+        (!filter.countries.is_empty()).then(|| format!("country {}", countries(&filter.countries))),
+        (!filter.not_countries.is_empty())
+            .then(|| format!("country not {}", countries(&filter.not_countries))),
+        (!filter.asns.is_empty()).then(|| format!("network {}", networks(&filter.asns))),
+        filter
+            .of_kind
+            .as_ref()
+            .map(|_| format!("{} networks", NetworkKind::Hosting.name())),
+    ];
+    parts.into_iter().flatten().collect()
 }
 
 /// The behaviour of a limit while the store is down.

@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
+use http::HeaderName;
 use palisade::extract::EdgeConfig;
 use palisade::extract::bot::{BotPatterns, MissingUserAgent};
 use palisade::extract::client_id::OAuthRoutes;
+use palisade::extract::geo::GeoHeaders;
 use palisade::extract::identity::IdentityHeaders;
 use palisade::extract::jwt::{JwtKeys, JwtRules, TokenVerifier};
 use palisade::extract::path::EncodedSlash;
@@ -23,6 +25,7 @@ pub(crate) fn edge(config: &Config, jwt: Option<TokenVerifier>) -> Result<EdgeCo
         chain_bytes_max: usize::try_from(identity.forwarded_bytes_max).unwrap_or(usize::MAX),
         jwt: jwt.map(Arc::new),
         identity_headers: identity_headers(identity),
+        geo_headers: geo_headers(config)?,
         api_key_header: identity.api_key_header.0.clone(),
         oauth_routes: oauth_routes(identity, identity.encoded_slash)?,
         encoded_slash: identity.encoded_slash,
@@ -73,6 +76,21 @@ fn identity_headers(identity: &Identity) -> Option<IdentityHeaders> {
         org: identity.org_header.0.clone(),
         token: identity.token_header.0.clone(),
         scopes: identity.scopes_header.0.clone(),
+    })
+}
+
+fn geo_headers(config: &Config) -> Result<GeoHeaders, Failure> {
+    let geo = &config.bundle.geo;
+    let name = |key: &str, header: &Option<Box<str>>| {
+        let name = header.as_ref().map(|name| name.parse::<HeaderName>());
+        name.transpose().map_err(|_| {
+            let message = format!("`places.{key}` is no name that a header can have");
+            Failure::usage(message, "for example `cf-ipcountry`")
+        })
+    };
+    Ok(GeoHeaders {
+        country: name("country_header", &geo.country_header)?,
+        network: name("network_header", &geo.network_header)?,
     })
 }
 

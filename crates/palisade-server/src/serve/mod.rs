@@ -43,6 +43,7 @@ use crate::config::ready::Ready;
 use crate::config::{Config, ConfigFile};
 use crate::failure::{CommandStatus, Failure};
 use crate::output;
+use crate::providers::SiteVerify;
 use crate::surfaces::dashboard::Board;
 use crate::surfaces::{self, Certificates, Enforcer, Metrics, SurfaceParts};
 use crate::webhook::Delivery;
@@ -158,6 +159,7 @@ impl<'a> Service<'a> {
             )
         });
         engine.set_candidate(config.bundle.candidate.as_ref());
+        engine.set_challenge_provider(Arc::new(SiteVerify::default()));
         let enforcer = Arc::new(Enforcer {
             engine: Arc::new(engine),
             edge: Arc::new(ArcSwap::from_pointee(ready.edge)),

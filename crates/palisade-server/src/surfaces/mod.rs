@@ -5,6 +5,7 @@
 //! [`serve`](crate::serve).
 
 pub(crate) mod admin;
+mod challenge;
 pub(crate) mod dashboard;
 mod decide;
 mod enforcer;

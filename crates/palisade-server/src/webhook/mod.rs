@@ -5,7 +5,6 @@
 //! receiver does not take is tried again a few times and then dropped, and counted: the audit has
 //! every event.
 
-mod address;
 mod send;
 
 #[cfg(test)]

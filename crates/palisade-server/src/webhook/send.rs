@@ -1,56 +1,45 @@
-//! Sending a message: over TLS, to an address that was looked at, without following redirects.
+//! Sending a message to the webhook's receiver.
 
-use std::net::SocketAddr;
 use std::path::Path;
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, HOST, USER_AGENT};
-use http::{Method, Request, Uri};
-use http_body_util::Full;
-use hyper_util::rt::TokioIo;
-use rustls::pki_types::ServerName;
-use tokio::net::TcpStream;
-use tokio_rustls::TlsConnector;
+use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::Message;
-use super::address::is_public;
 use crate::connect::{self, NamedFile};
 use crate::failure::Failure;
+use crate::outbound::{Destination, ExchangeBounds, OutboundError, Reach};
 
-/// Time for one try, from the look-up of the name to the head of the answer.
-const TRY_TIMEOUT: Duration = Duration::from_secs(10);
+/// Bounds on one try. The receiver's body says nothing that is needed.
+const BOUNDS: ExchangeBounds = ExchangeBounds {
+    time: Duration::from_secs(10),
+    bytes: 0,
+};
 
 /// Why a message was not taken. Names neither the receiver nor the message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum SendError {
-    #[error("its name cannot be looked up")]
-    NotFound,
     #[error("its address is private, and `webhook.private` does not allow that")]
     Private,
-    #[error("it cannot be reached")]
-    Unreachable,
-    #[error("its certificate is not trusted, or TLS failed")]
-    Tls,
-    #[error("it broke off")]
-    Broken,
     #[error("it answered {0}")]
     Refused(u16),
-    #[error("it took longer than 10 s")]
-    Late,
+    #[error("{0}")]
+    Unanswered(OutboundError),
+}
+
+impl From<OutboundError> for SendError {
+    fn from(error: OutboundError) -> Self {
+        match error {
+            OutboundError::Private => Self::Private,
+            other => Self::Unanswered(other),
+        }
+    }
 }
 
 /// The receiver of messages.
-pub(super) struct Receiver {
-    host: Box<str>,
-    port: u16,
-    path: Box<str>,
-    name: ServerName<'static>,
-    tls: TlsConnector,
-    allows_private: bool,
-}
+pub(super) struct Receiver(Destination);
 
 impl Receiver {
     pub(super) fn new(
@@ -58,95 +47,49 @@ impl Receiver {
         authority: Option<&Path>,
         allows_private: bool,
     ) -> Result<Self, Failure> {
-        let refused = || {
-            Failure::usage(
-                "`webhook.url` must be an `https://` address with a host and without credentials",
-                "write for example `https://hooks.example.com/palisade`",
-            )
-        };
-        let uri: Uri = url.parse().map_err(|_| refused())?;
-        let authority_part = uri.authority().ok_or_else(refused)?;
-        if uri.scheme_str() != Some("https") || authority_part.as_str().contains('@') {
-            return Err(refused());
-        }
-        let host = authority_part.host().trim_matches(['[', ']']);
-        let name = ServerName::try_from(host.to_owned()).map_err(|_| refused())?;
         let authority = authority.map(|path| NamedFile {
             name: "webhook.ca",
             path,
         });
-        let config = connect::client(authority, None)?;
-        Ok(Self {
-            host: host.into(),
-            port: authority_part.port_u16().unwrap_or(443),
-            path: uri
-                .path_and_query()
-                .map_or("/", |path| path.as_str())
-                .into(),
-            name,
-            tls: TlsConnector::from(Arc::new(config)),
-            allows_private,
-        })
+        let config = Arc::new(connect::client(authority, None)?);
+        let reach = if allows_private {
+            Reach::Any
+        } else {
+            Reach::Public
+        };
+        let destination = Destination::parse(url, &config, reach).ok_or_else(|| {
+            Failure::usage(
+                "`webhook.url` must be an `https://` address with a host and without credentials",
+                "write for example `https://hooks.example.com/palisade`",
+            )
+        })?;
+        Ok(Self(destination))
     }
 
     /// Sends a message once.
     pub(super) async fn send(&self, message: &Message) -> Result<(), SendError> {
-        let sent = tokio::time::timeout(TRY_TIMEOUT, self.try_send(message)).await;
-        sent.map_err(|_| SendError::Late)?
-    }
-
-    async fn try_send(&self, message: &Message) -> Result<(), SendError> {
-        let address = self.address().await?;
-        let stream = TcpStream::connect(address);
-        let stream = stream.await.map_err(|_| SendError::Unreachable)?;
-        let stream = self.tls.connect(self.name.clone(), stream);
-        let stream = stream.await.map_err(|_| SendError::Tls)?;
-        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
-            .await
-            .map_err(|_| SendError::Broken)?;
-        let request = self.request(message).map_err(|_| SendError::Broken)?;
-        // The connection ends with this call, whatever the receiver still has to say.
-        let mut answer = pin!(sender.send_request(request));
-        let answer = tokio::select! {
-            answer = &mut answer => answer,
-            // It may have ended with the answer.
-            _ = connection => answer.await,
-        };
-        let answer = answer.map_err(|_| SendError::Broken)?;
+        let headers = headers(message).map_err(|_| OutboundError::Broken)?;
+        let body = Bytes::from(message.body.clone());
+        let answer = self.0.post("application/json", headers, body, BOUNDS);
         // A redirect is a refusal: the address that it names was never looked at.
-        match answer.status() {
+        match answer.await?.status() {
             status if status.is_success() => Ok(()),
             status => Err(SendError::Refused(status.as_u16())),
         }
     }
+}
 
-    /// The address to connect to. It is looked at here, so that a name that changes its address
-    /// leads nowhere else.
-    async fn address(&self) -> Result<SocketAddr, SendError> {
-        let found = tokio::net::lookup_host((&*self.host, self.port)).await;
-        let mut found = found.map_err(|_| SendError::NotFound)?.peekable();
-        if found.peek().is_none() {
-            return Err(SendError::NotFound);
-        }
-        found
-            .find(|address| self.allows_private || is_public(address.ip()))
-            .ok_or(SendError::Private)
-    }
-
-    fn request(&self, message: &Message) -> Result<Request<Full<Bytes>>, http::Error> {
-        let host = match self.port {
-            443 => self.host.to_string(),
-            port => format!("{}:{port}", self.host),
-        };
-        Request::builder()
-            .method(Method::POST)
-            .uri(&*self.path)
-            .header(HOST, host)
-            .header(CONTENT_TYPE, "application/json")
-            .header(USER_AGENT, concat!("palisade/", env!("CARGO_PKG_VERSION")))
-            .header("webhook-id", &message.id)
-            .header("webhook-timestamp", message.unix_seconds)
-            .header("webhook-signature", &message.signature)
-            .body(Full::new(Bytes::from(message.body.clone())))
-    }
+fn headers(message: &Message) -> Result<HeaderMap, http::Error> {
+    let name = HeaderName::from_static;
+    Ok(HeaderMap::from_iter([
+        (name("webhook-id"), HeaderValue::from_str(&message.id)?),
+        (
+            name("webhook-timestamp"),
+            HeaderValue::from(message.unix_seconds),
+        ),
+        (
+            name("webhook-signature"),
+            HeaderValue::from_str(&message.signature)?,
+        ),
+    ]))
 }

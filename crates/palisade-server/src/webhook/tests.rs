@@ -2,6 +2,7 @@
 
 use super::send::SendError;
 use super::*;
+use crate::outbound::OutboundError;
 
 /// The example of the Standard Webhooks specification.
 #[test]
@@ -40,5 +41,8 @@ async fn b_warn_a_webhook_at_a_private_address_is_not_asked() {
         );
     }
     let allowed = Receiver::new("https://127.0.0.1:1/", None, true).unwrap();
-    assert_eq!(allowed.send(&message).await, Err(SendError::Unreachable));
+    assert_eq!(
+        allowed.send(&message).await,
+        Err(SendError::Unanswered(OutboundError::Unreachable))
+    );
 }

@@ -40,6 +40,7 @@ pub async fn differential<S: Store>(store: &S, clock: &Arc<TestClock>, plan: Dif
         rng: Rng::new(plan.seed),
         policies: policies(plan.conversions),
         taken: Vec::new(),
+        marks_end: Micros(0),
     };
     for step in 0..plan.steps {
         let name = format!("seed {} step {step}", plan.seed);
@@ -108,6 +109,8 @@ struct Run<'a, S> {
     policies: Vec<TestLimits>,
     /// Charges that were taken lately.
     taken: Vec<PastCharge>,
+    /// End of the latest mark.
+    marks_end: Micros,
 }
 
 /// A charge that was taken, to be given back later under any version of its limit.
@@ -267,11 +270,14 @@ impl<S: Store> Run<'_, S> {
         let record = known.flatten();
         let revision = record.as_ref().map_or(0, |record| record.revision);
         let bytes = vec![u8::try_from(self.rng.below(3)).unwrap()];
+        // Not before the mark that it replaces.
+        let ends = self.clock.now().plus(self.rng.below(HOUR));
+        self.marks_end = self.marks_end.max(ends);
         let mark = Mark {
             key,
             expect: revision.saturating_sub(u64::from(self.rng.one_in(4))),
             bytes,
-            expires_at: self.clock.now().plus(self.rng.below(HOUR)),
+            expires_at: self.marks_end,
         };
         let limits = self.rng.pick(&self.policies);
         let mut correction = Correction {

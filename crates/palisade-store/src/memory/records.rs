@@ -52,6 +52,10 @@ impl StoredRecord {
             // Stays for as long as it lives: without this record, the reservation could be settled
             // again.
             RecordKind::Reservation => return true,
+            RecordKind::SendAccount
+            | RecordKind::SendNetwork
+            | RecordKind::SendDestination
+            | RecordKind::SendRange => return false,
         };
         has_block.unwrap_or(true)
     }

@@ -6,6 +6,7 @@ use palisade_core::time::Micros;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
+use super::challenge::ShownToken;
 use super::descriptors::DescriptorCall;
 use super::plain;
 use super::reservations::{self, NamedFollowUp, NamedReserve, ReservationStep};
@@ -47,6 +48,8 @@ pub struct Event {
     pub at: Micros,
     /// Operation to run.
     pub operation: Operation,
+    /// The token of a passed challenge that the event shows, if it shows one.
+    pub challenge: Option<ShownToken>,
     /// Members that the answer must contain; `None` if nothing is expected.
     pub expect: Option<Map<String, Value>>,
 }
@@ -98,6 +101,7 @@ fn parse_any(line: &str, slash: EncodedSlash) -> Result<Event, CaseError> {
     let at =
         Micros::parse_rfc3339(&at).ok_or(CaseError::Field("at", "is not an RFC 3339 timestamp"))?;
     let op = take_text(&mut fields, "op")?;
+    let challenge = shown_token(fields.remove("challenge"))?;
     let expect = expectation(fields.remove("expect"))?;
     let operation = operation(&op, fields, slash)?;
     if expect.is_some() && matches!(operation, Operation::Fault(_)) {
@@ -107,16 +111,26 @@ fn parse_any(line: &str, slash: EncodedSlash) -> Result<Event, CaseError> {
     Ok(Event {
         at,
         operation,
+        challenge,
         expect,
     })
 }
 
+fn shown_token(challenge: Option<Value>) -> Result<Option<ShownToken>, CaseError> {
+    let read = |value| {
+        serde_json::from_value(value)
+            .map_err(|_| CaseError::Field("challenge", "must be `solve` or `again`"))
+    };
+    challenge.map(read).transpose()
+}
+
 /// Members of an answer that `expect` may name; `rules` stands for the rules of the answer's
 /// reasons.
-const MEMBERS: [&str; 27] = [
+const MEMBERS: [&str; 29] = [
     "attack",
     "body",
     "challenge",
+    "challenge_refused",
     "code",
     "decision",
     "delay_ms",
@@ -135,6 +149,7 @@ const MEMBERS: [&str; 27] = [
     "recorded",
     "remaining",
     "request_id",
+    "reservation",
     "retry_after",
     "rule",
     "rules",
@@ -205,7 +220,7 @@ fn operation(
             let op = GuardOp::from_name(name).ok_or(CaseError::Field(
                 "op",
                 "is not known; write `request`, `job.enqueue`, `reserve`, `extend`, `settle`, \
-                 `release`, `rls`, `fault`, `api.hit`, or `login.` or `otp.` with `check`, `failure` or `success`",
+                 `release`, `rls`, `fault`, `api.hit`, `otp.send`, or `login.` or `otp.` with `check`, `failure` or `success`",
             ))?;
             let raw: RawGuard<'_> = wire::parse(text.as_bytes())?;
             let facts = raw.into_facts().map_err(WireError::from)?;
@@ -269,7 +284,7 @@ mod tests {
             ),
             (
                 r#"{"at":"2026-01-01T00:00:00Z","op":"canary"}"#,
-                "`op` is not known; write `request`, `job.enqueue`, `reserve`, `extend`, `settle`, `release`, `rls`, `fault`, `api.hit`, or `login.` or `otp.` with `check`, `failure` or `success`",
+                "`op` is not known; write `request`, `job.enqueue`, `reserve`, `extend`, `settle`, `release`, `rls`, `fault`, `api.hit`, `otp.send`, or `login.` or `otp.` with `check`, `failure` or `success`",
             ),
             (
                 r#"{"at":"2026-01-01T00:00:00Z","op":"login.check","ip":"canary"}"#,
@@ -295,9 +310,10 @@ mod tests {
             ),
             (
                 r#"{"at":"2026-01-01T00:00:00Z","op":"api.hit","ip":"::1","expect":{"decsion":null}}"#,
-                "`expect` has a member that no answer has; it may have body, challenge, code, decision, \
+                "`expect` has a member that no answer has; it may have body, challenge, \
+                 challenge_refused, code, decision, \
                  delay_ms, error, expired, headers, late, level, limits, lockout, mode, not_asked, \
-                 over, reasons, recorded, remaining, request_id, retry_after, \
+                 over, reasons, recorded, remaining, request_id, reservation, retry_after, \
                  rule, rules, shadow, status, statuses",
             ),
         ];

@@ -4,6 +4,7 @@
 //! case what is expected. `fault` events drive the failure machinery, probes
 //! included, so that an outage of hours takes no time.
 
+mod challenge;
 mod descriptors;
 mod event;
 mod expect;
@@ -12,6 +13,7 @@ mod plain;
 mod reservations;
 mod run;
 
+pub use challenge::ShownToken;
 pub use descriptors::DescriptorCall;
 pub use event::{CaseError, Event, Operation, StoreState, parse_event, parse_event_of};
 pub use expect::{Mismatch, compare};

@@ -46,6 +46,10 @@ struct PlainRequest<'a> {
     #[serde(default)]
     cost: Option<u64>,
     #[serde(borrow, default, deserialize_with = "text")]
+    country: Option<Text<'a>>,
+    #[serde(default)]
+    asn: Option<u64>,
+    #[serde(borrow, default, deserialize_with = "text")]
     request_id: Option<Text<'a>>,
     #[serde(borrow, default, deserialize_with = "text")]
     correlation_id: Option<Text<'a>>,
@@ -78,6 +82,9 @@ pub(super) fn request(line: &str, slash: EncodedSlash) -> Option<Event> {
         api_key: plain.api_key,
         cost: plain.cost,
         costs: None,
+        challenge_token: None,
+        country: plain.country,
+        asn: plain.asn,
         known_device: None,
         request_id: plain.request_id,
         correlation_id: plain.correlation_id,
@@ -86,6 +93,7 @@ pub(super) fn request(line: &str, slash: EncodedSlash) -> Option<Event> {
     Some(Event {
         at,
         operation: Operation::Request(Box::new(facts)),
+        challenge: None,
         expect: None,
     })
 }

@@ -13,6 +13,7 @@ use palisade_store::model::ModelStore;
 use palisade_store::{Store, StoreStats, Vitals};
 use serde_json::Value;
 
+use super::challenge::Tokens;
 use super::descriptors::add_statuses;
 use super::event::{CaseError, Event, Operation};
 use super::expect::{Mismatch, compare};
@@ -66,6 +67,7 @@ pub struct Replayer {
     clock: Arc<VirtualClock>,
     events: u64,
     reservations: NamedReservations,
+    tokens: Tokens,
 }
 
 impl Replayer {
@@ -129,6 +131,7 @@ impl Replayer {
             clock,
             events: 0,
             reservations: NamedReservations::default(),
+            tokens: Tokens::default(),
         }
     }
 
@@ -158,7 +161,14 @@ impl Replayer {
                     let known = self.engine.with_policy(|policy| policy.knows_units(costs));
                     known.map_err(WireError::from)?;
                 }
-                Some(self.engine.check(facts).await.into())
+                let answer = match event.challenge {
+                    None => self.engine.check(facts).await,
+                    Some(shown) => {
+                        let token = self.tokens.on_request(&self.engine, shown, facts);
+                        self.engine.check(&token.await).await
+                    }
+                };
+                Some(answer.into())
             }
             Operation::Descriptors(call) => {
                 let facts = call.facts().map_err(WireError::from)?;
@@ -176,7 +186,14 @@ impl Replayer {
                 Some(answered.await?.into())
             }
             Operation::Guard(op, facts) => {
-                let answer = self.engine.guard(*op, facts).await;
+                let answer = match event.challenge {
+                    None => self.engine.guard(*op, facts).await,
+                    Some(shown) => {
+                        let command = (*op, &**facts);
+                        let token = self.tokens.on_command(&self.engine, shown, command);
+                        self.engine.guard(*op, &token.await).await
+                    }
+                };
                 Some(answer.map_err(WireError::from)?.into())
             }
         })

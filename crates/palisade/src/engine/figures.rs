@@ -2,6 +2,7 @@
 
 use palisade_core::decision::Mode;
 use palisade_core::failure::{Circuit, Policy};
+use palisade_core::geo::DatabaseState;
 use palisade_store::{StoreStats, Vitals};
 
 use super::{CandidateReport, Engine, LoadFigures, ReservationFigures, TenantStats};
@@ -32,6 +33,8 @@ pub struct Figures {
     pub policy_revision: u64,
     /// Reservations since the process started.
     pub reservations: ReservationFigures,
+    /// Databases of countries and networks.
+    pub geo: Vec<DatabaseState>,
     /// Comparison of the candidate policy, if there is one.
     pub candidate: Option<CandidateReport>,
     /// The limit on requests in progress, once a policy has asked for one (AD-LOAD).
@@ -74,6 +77,7 @@ impl Engine {
             enabled: policy.enabled,
             policy_revision: policy.revision,
             reservations: self.retries.tally.figures(self.retries.len()),
+            geo: policy.geo_databases(),
             candidate: self.candidate_report(),
             load: self.load_figures(),
             attacks: self.attack_gauges(),

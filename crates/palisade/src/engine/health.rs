@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use palisade_core::failure::level::SLOW_P99;
 use palisade_core::failure::{Circuit, FailureKind, NodeModes, Policy, SourceHealth, StoreHealth};
+use palisade_core::geo::DatabaseState;
 use palisade_core::time::Micros;
 use serde::Serialize;
 
@@ -22,6 +23,10 @@ pub struct HealthReport {
     pub store: DependencyReport,
     /// The source of policies.
     pub policy: PolicyReport,
+    /// Databases of countries and networks, if the policy names any.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[cfg_attr(feature = "openapi", schema(required = false))]
+    pub places: Vec<PlacesReport>,
     /// State of the breaker of each kind of store call, as pairs of kind and state.
     pub circuits: Vec<(&'static str, &'static str)>,
     /// Mode of answers for each kind of store call, as pairs of kind and mode; `normal` while the
@@ -49,6 +54,38 @@ pub struct PolicyReport {
     pub refresh_failures: u64,
     /// Revision of the policy that tenants' own policies extend.
     pub revision: u64,
+}
+
+/// State of a database of countries or networks.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct PlacesReport {
+    /// `country` or `network`.
+    pub database: &'static str,
+    /// `up`, or `stale` while the file cannot be used and the one before it stays in use.
+    pub state: &'static str,
+    /// Kind of the failure; null while the file is in use.
+    #[cfg_attr(feature = "openapi", schema(required = true))]
+    pub last_error: Option<&'static str>,
+    /// Number of times that a new file was taken over.
+    pub replaced: u64,
+    /// Number of times that a changed file could not be used.
+    pub refused: u64,
+}
+
+impl From<DatabaseState> for PlacesReport {
+    fn from(state: DatabaseState) -> Self {
+        Self {
+            database: state.name,
+            state: match state.error {
+                None => "up",
+                Some(_) => "stale",
+            },
+            last_error: state.error,
+            replaced: state.replaced,
+            refused: state.refused,
+        }
+    }
 }
 
 /// Health of one dependency.
@@ -100,6 +137,10 @@ impl Engine {
                 since: health.failing_since().map(Micros::to_rfc3339),
             },
             policy,
+            places: {
+                let databases = self.policy.load().geo_databases();
+                databases.into_iter().map(PlacesReport::from).collect()
+            },
             circuits: Policy::ALL
                 .into_iter()
                 .map(|policy| (policy.name(), modes.circuit(policy).name()))

@@ -7,12 +7,14 @@
 mod adaptive;
 mod background;
 mod candidate;
+mod challenge;
 mod counters;
 mod figures;
 mod guard;
 mod health;
 mod limits;
 mod link;
+mod marks;
 mod operators;
 mod ports;
 mod reservations;
@@ -32,6 +34,7 @@ use palisade_store::Store;
 
 use adaptive::{Attacks, LoadGate};
 use candidate::Candidate;
+use challenge::Challenges;
 use counters::Counters;
 use guard::Guard;
 use limits::Receipts;
@@ -49,9 +52,13 @@ pub use candidate::{
     CandidateAnswer, CandidateReport, CandidateSeen, Cause, CauseCounts, Comparison,
     ComparisonCounts, FirstDifference,
 };
+pub use challenge::{
+    ChallengeEvent, ChallengeOutcome, ChallengeProvider, ChallengeStep, IssueOutcome,
+    PROVIDER_DEADLINE, ProviderQuery, ProviderUnavailable,
+};
 pub use figures::Figures;
 pub use guard::GuardNotes;
-pub use health::{DependencyReport, HealthReport, PolicyReport};
+pub use health::{DependencyReport, HealthReport, PlacesReport, PolicyReport};
 pub use limits::{
     DescriptorAnswer, DescriptorStatus, DescriptorVerdict, Figure, KEYED_MAX, Keyed, KeyedAnswer,
     RefundOutcome, RequestAnswer,
@@ -171,6 +178,7 @@ pub struct Engine {
     register: Register,
     queues: Queues,
     thresholds: Thresholds,
+    challenges: Challenges,
     load: Arc<LoadGate>,
     attacks: Attacks,
 }
@@ -207,6 +215,7 @@ impl Engine {
             register: Register::default(),
             queues: Queues::default(),
             thresholds: Thresholds::default(),
+            challenges: Challenges::default(),
             load: Arc::default(),
             attacks: Attacks::default(),
             policy: ArcSwap::new(registries.credentials.attach(policy)),

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use palisade_core::RequestFacts;
+use palisade_core::challenge::ChallengeKind;
 use palisade_core::failure::{Events, Policy};
 use palisade_core::policy::{PolicySet, TenantPolicy};
 use palisade_core::record::Flow;
@@ -12,7 +13,7 @@ use palisade_policy::tenants::{CachedTenant, SourceReport};
 use palisade_store::{StoreError, StoreRisks};
 
 use super::{
-    AllowlistEntry, AttackMode, AttackSeen, CandidateSeen, GuardNotes, KeyedAnswer,
+    AllowlistEntry, AttackMode, AttackSeen, CandidateSeen, ChallengeEvent, GuardNotes, KeyedAnswer,
     ReachedThreshold, Score,
 };
 
@@ -236,6 +237,12 @@ pub trait Observer: Send + Sync + 'static {
     /// An instance of the application behind the proxy answers (`None`, reported at the start and
     /// after a failure), or failed to.
     fn instance(&self, _address: &str, _failure: Option<InstanceFailure>) {}
+
+    /// A challenge was issued, or a solution or pass was judged (C-API).
+    fn challenge(&self, _event: &ChallengeEvent) {}
+
+    /// The provider of challenges stopped answering, or answers again. Called once per change.
+    fn challenge_provider(&self, _kind: ChallengeKind, _answers: bool, _now: Micros) {}
 
     /// The candidate policy would have decided otherwise (L-CANDIDATE).
     fn candidate_differs(&self, _seen: &CandidateSeen<'_>) {}

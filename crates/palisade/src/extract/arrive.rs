@@ -3,7 +3,9 @@
 use std::borrow::Cow;
 use std::net::IpAddr;
 
+use http::HeaderMap;
 use palisade_core::facts::usual_method;
+use palisade_core::geo::Geo;
 use palisade_core::path::{EncodedSlash, NormalPath, normalise, normalise_text};
 use palisade_core::policy::{Host, Routes};
 use palisade_core::{FieldError, Micros, PolicySet, RequestFacts};
@@ -205,8 +207,19 @@ fn read<'a>(
     let query = line.query;
     let place = RequestLine::of(config, request.policy, line).map_err(refused)?;
     place.tell(ip, arrived);
+    arrived.facts.geo.stated = stated_geo(config, request.peer, request.headers);
     arrived.query = query;
     look_at(agent, config, request, arrived, now).map_err(refused)
+}
+
+/// Returns the country and network that a trusted proxy states. From any other peer these headers
+/// are the client's own claim.
+pub(crate) fn stated_geo(config: &EdgeConfig, peer: IpAddr, headers: &HeaderMap) -> Geo {
+    let has_names = config.geo_headers.names().next().is_some();
+    match has_names && config.trusted_proxies.contains(peer) {
+        true => config.geo_headers.read(headers),
+        false => Geo::UNKNOWN,
+    }
 }
 
 /// Reads those headers that need no more than a lookup.
@@ -251,11 +264,7 @@ fn look_at<'a>(
 }
 
 fn asks_for_api_keys(policy: &PolicySet, facts: &RequestFacts) -> bool {
-    let route = || {
-        let routes = policy.routes();
-        routes.find(&facts.method, facts.host.as_ref(), &facts.path)
-    };
-    policy.has_api_keys() || route().api_key_required
+    policy.has_api_keys() || policy.route_of(facts).api_key_required
 }
 
 fn differs_by_case(

@@ -14,6 +14,7 @@
 //! | address | the peer; behind trusted proxies the chain they wrote ([`client_ip`]) |
 //! | user, org, token, scopes | a verified JWT ([`jwt`]); only without a bearer token, headers of a trusted proxy ([`identity`]) |
 //! | client | query, body or Basic header of OAuth routes ([`client_id`]) |
+//! | country, network | headers of a trusted proxy ([`geo`]); else by address, when a rule asks |
 //! | API key | `X-API-Key`, where the policy has keys or the route asks for one ([`api_key`]) |
 //! | host | the target, else `Host`; where a route names a host ([`palisade_core::policy::Host`]) |
 //! | path | normalised, so that one resource has one spelling ([`path`]) |
@@ -25,11 +26,13 @@ pub mod bot;
 mod claims;
 pub mod client_id;
 pub mod client_ip;
+pub mod cookies;
 mod error;
 mod field_name;
 mod form;
 pub mod forward_auth;
 mod forwarded;
+pub mod geo;
 pub(crate) mod header;
 mod host;
 pub mod identity;
@@ -57,13 +60,14 @@ use bot::{BotPatterns, MissingUserAgent};
 use client_id::{ClientSources, OAuthRoutes};
 use client_ip::{CHAIN_BYTES_MAX, ChainHeader, TrustedProxies};
 use forward_auth::OriginalHeaders;
+use geo::GeoHeaders;
 use identity::{Identity, IdentityHeaders};
 use jwt::{TokenRefusal, TokenVerifier};
 use path::{EncodedSlash, PathCase};
 
 pub use api_key::hash_api_key;
 #[cfg(feature = "tower")]
-pub(crate) use arrive::{Agent, arrive_at};
+pub(crate) use arrive::{Agent, arrive_at, stated_geo};
 pub use arrive::{ArrivedRequest, RefusedRequest, arrive, arrive_forward_auth};
 pub use error::ExtractError;
 
@@ -111,6 +115,9 @@ pub struct EdgeConfig {
     /// Off by default: proxies pass unknown headers on, so until one is set up
     /// to overwrite these they would be the client's own claim.
     pub identity_headers: Option<IdentityHeaders>,
+    /// Headers in which trusted proxies state the country and network of the client. As
+    /// `identity_headers`, they are the client's own claim until a proxy overwrites them.
+    pub geo_headers: GeoHeaders,
     /// The routes on which OAuth clients name themselves.
     pub oauth_routes: OAuthRoutes,
     /// The user agents that are bots.
@@ -135,6 +142,7 @@ impl Default for EdgeConfig {
             chain_bytes_max: CHAIN_BYTES_MAX,
             jwt: None,
             identity_headers: None,
+            geo_headers: GeoHeaders::default(),
             oauth_routes: OAuthRoutes::default(),
             bots: BotPatterns::default(),
             missing_user_agent: MissingUserAgent::default(),

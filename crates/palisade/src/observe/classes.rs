@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
+use palisade_core::facts::GuardOp;
 use palisade_core::policy::{ClassKind, PolicySet};
 use palisade_core::record::Flow;
 
@@ -22,13 +23,22 @@ pub(super) const fn flow_name(flow: Flow) -> &'static str {
     }
 }
 
+/// Returns the class of a guard command: that of its flow, and one of their own for sends, which
+/// are no attempts.
+pub(super) const fn op_class(op: GuardOp) -> &'static str {
+    match op {
+        GuardOp::OtpSend => "otp-send",
+        _ => flow_name(op.flow()),
+    }
+}
+
 /// Returns every class and Envoy domain that a policy names, those of the guard, and the name for
 /// requests without a class.
 pub(super) fn names(policy: &PolicySet) -> impl Iterator<Item = &str> {
     let of_limits = policy.limits().iter().flat_map(|limit| &limit.def.classes);
     let of_routes = policy.routes().iter();
     let of_domains = policy.domains().map(|domain| &**domain);
-    ["login", "otp", "api", "none"]
+    ["login", "otp", "otp-send", "api", "none"]
         .into_iter()
         .chain(of_limits.map(String::as_str))
         .chain(of_routes.filter_map(|route| route.class.as_deref()))

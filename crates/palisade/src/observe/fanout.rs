@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use palisade_core::RequestFacts;
+use palisade_core::challenge::ChallengeKind;
 use palisade_core::failure::Policy;
 use palisade_core::key::Keyring;
 use palisade_core::policy::PolicySet;
@@ -16,8 +17,8 @@ use super::surges::Surges;
 use super::who::Who;
 use super::{Audit, DenialLog, Lookout, Metrics};
 use crate::engine::{
-    AttackSeen, CandidateSeen, DecisionEvent, InstanceFailure, KeyedAnswer, ModeChange, Observer,
-    OperatorChange, OverageSeen, ReachedThreshold, TenantSeen,
+    AttackSeen, CandidateSeen, ChallengeEvent, DecisionEvent, InstanceFailure, KeyedAnswer,
+    ModeChange, Observer, OperatorChange, OverageSeen, ReachedThreshold, TenantSeen,
 };
 
 /// Metrics, log, audit and lookout of one process.
@@ -165,6 +166,15 @@ impl Observer for Fanout {
 
     fn instance(&self, address: &str, failure: Option<InstanceFailure>) {
         self.metrics.instance(address, failure);
+    }
+
+    fn challenge(&self, event: &ChallengeEvent) {
+        self.metrics.challenge(event);
+    }
+
+    fn challenge_provider(&self, kind: ChallengeKind, answers: bool, now: Micros) {
+        self.each()
+            .for_each(|one| one.challenge_provider(kind, answers, now));
     }
 
     fn not_asked(&self, policy: Policy) {

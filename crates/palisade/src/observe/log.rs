@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use palisade_core::Id;
+use palisade_core::challenge::ChallengeKind;
 use palisade_core::failure::{Event, Policy};
 use palisade_core::key::{Digest, Keyring, anonymised};
 use palisade_core::policy::PolicySet;
@@ -15,7 +16,7 @@ use palisade_core::time::{Micros, SECOND};
 use palisade_store::{StoreError, StoreRisks};
 
 use super::audit::record::code_of;
-use super::classes::{KnownClasses, flow_name};
+use super::classes::{KnownClasses, flow_name, op_class};
 use super::who::{Who, log_digest};
 use crate::engine::{AttackSeen, DecisionEvent, ModeChange, Observer, Subject, TenantSeen};
 
@@ -95,7 +96,7 @@ impl DenialLog {
                 facts.correlation_id.as_ref(),
             ),
             Subject::Guard(op, facts) => (
-                Some(flow_name(op.flow()).into()),
+                Some(op_class(op).into()),
                 Some(facts.ip),
                 facts.correlation_id.as_ref(),
             ),
@@ -277,6 +278,25 @@ impl Observer for DenialLog {
                 store,
                 "the store answers again"
             ),
+        }
+    }
+
+    fn challenge_provider(&self, kind: ChallengeKind, answers: bool, _now: Micros) {
+        let kind = kind.name();
+        if answers {
+            tracing::info!(
+                target: "palisade::challenge",
+                event = "challenge_provider_answers",
+                kind,
+                "the provider of challenges answers again"
+            );
+        } else {
+            tracing::warn!(
+                target: "palisade::challenge",
+                event = "challenge_provider_failing",
+                kind,
+                "the provider of challenges does not answer"
+            );
         }
     }
 

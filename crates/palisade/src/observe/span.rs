@@ -5,7 +5,7 @@ use palisade_core::Id;
 use palisade_core::decision::Level;
 use palisade_core::rule::Rule;
 
-use super::classes::flow_name;
+use super::classes::op_class;
 use super::log::DenialLog;
 use crate::engine::{DecisionEvent, Subject};
 
@@ -24,7 +24,7 @@ impl DenialLog {
                 "request",
                 decision.class.as_deref().map(|c| self.shown_class(c)),
             ),
-            Subject::Guard(op, _) => (op.name(), Some(flow_name(op.flow()).into())),
+            Subject::Guard(op, _) => (op.name(), Some(op_class(op).into())),
             Subject::Descriptors(..) => (
                 "rls",
                 decision

@@ -8,6 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use palisade_core::facts::{ClientFacts, ClientType, GuardFacts, GuardOp, RequestFacts};
+use palisade_core::geo::{Geo, GeoFacts};
+use palisade_core::guard::policy::NewCountry;
 use palisade_core::limit::{Algorithm, BucketSpec, Window};
 use palisade_core::policy::{
     Accuracy, ApiKey, Dimension, LimitDef, Overage, PolicyParts, PolicySet, Route, hash_api_key,
@@ -272,6 +274,60 @@ async fn no_identifier_leaves_in_metrics_audit_or_log() {
     assert_no_canary("the audit", &watched.sink.text());
     assert_no_canary("the log", &log);
     assert_no_canary("the metrics", &watched.scrape());
+}
+
+/// P-PRIVACY: a login is audited with its account, and never with its country.
+#[tokio::test]
+async fn p_privacy_no_country_and_no_network_stands_beside_an_account() {
+    let captured = CapturedLog::default();
+    let _guard = capture(&captured);
+    let mut parts = parts();
+    parts.settings.guard.login.new_country = NewCountry::Challenge;
+    let by_country = vec![Dimension::Country, Dimension::User];
+    parts
+        .limits
+        .push(limit("country-account", by_country, "account", 1));
+    let watched = WatchedEngine::new(parts);
+    let stated = |country: &str| Geo::stated(Some(country), Some(64_511)).unwrap();
+    let mut login = GuardFacts::new("203.0.113.77".parse().unwrap());
+    login.account = id("canary-account");
+    login.username = id("canary-username");
+    login.device.client_id = id("canary-device");
+    let tries = [
+        (GuardOp::LoginSuccess, "QZ"),
+        (GuardOp::LoginSuccess, "QZ"),
+        (GuardOp::LoginCheck, "QX"),
+    ];
+    for (op, country) in tries {
+        login.geo = GeoFacts::stating(stated(country));
+        if op == GuardOp::LoginCheck {
+            login.device.client_id = id("canary-other-device");
+        }
+        let answer = watched.engine.guard(op, &login).await.unwrap();
+        let is_challenged = answer.decision.rule == Some(palisade_core::Rule::P_GUARD);
+        assert_eq!(is_challenged, op == GuardOp::LoginCheck);
+    }
+    let mut request = canary("/account");
+    request.geo = GeoFacts::stating(stated("QX"));
+    watched.check_n(&request, 3).await;
+
+    let names = watched.names();
+    assert!(names.iter().any(|name| name.contains("guard")), "{names:?}");
+    let log = String::from_utf8(captured.0.lock().clone()).unwrap();
+    let audit = watched.sink.text();
+    assert!(
+        log.contains("country-account"),
+        "the denial is logged: {log}"
+    );
+    for (what, text) in [("the log", &log), ("the audit", &audit)] {
+        for value in ["QX", "QZ", "64511"] {
+            assert!(!text.contains(value), "{what} shows {value}: {text}");
+        }
+    }
+    let metrics = watched.scrape();
+    let counted = "rate_limiter_country_requests_total{country=\"QX\",decision=\"deny\"} 2";
+    assert!(metrics.contains(counted), "{metrics}");
+    assert!(!metrics.contains("QZ"), "logins are not counted by country");
 }
 
 #[tokio::test]

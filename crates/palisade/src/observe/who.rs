@@ -40,8 +40,12 @@ impl Who {
 
     fn of_guard(keyring: &Keyring, facts: &GuardFacts) -> Self {
         let named = facts.account.as_ref().or(facts.username.as_ref());
+        let named = named.map(|id| log_digest(keyring, "account", id.as_bytes()));
+        // Only a send may be about nobody's account.
+        let sent_to = facts.destination.as_ref();
+        let sent_to = sent_to.map(|to| log_digest(keyring, "destination", to.as_str().as_bytes()));
         Self {
-            account: named.map(|id| log_digest(keyring, "account", id.as_bytes())),
+            account: named.or(sent_to),
             ..Self::default()
         }
     }

@@ -288,7 +288,7 @@ impl Builder {
             observer: self.observer,
         });
         engine.set_candidate(bundle.candidate.as_ref());
-        Ok(Palisade::of(engine))
+        Ok(Palisade::of(engine, bundle.geo.files))
     }
 
     fn bundle(&self) -> Result<PolicyBundle, ConfigErrors> {

@@ -3,6 +3,7 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
+use palisade_policy::geo::{GeoFile, follow};
 use palisade_store::StoreError;
 use tokio::task::JoinHandle;
 
@@ -29,7 +30,7 @@ use crate::engine::Engine;
 /// ```
 ///
 /// The background work (probes of a store that was down, changes by other nodes, supply of leased
-/// limits) runs until [`Palisade::stop`] or the end of the runtime, even after this handle is
+/// limits, new databases of `[places]`) runs until [`Palisade::stop`] or the end of the runtime, even after this handle is
 /// dropped, because others who share the engine still need it.
 pub struct Palisade {
     engine: Arc<Engine>,
@@ -42,12 +43,14 @@ impl Palisade {
         Builder::new()
     }
 
-    pub(super) fn of(engine: Engine) -> Self {
+    pub(super) fn of(engine: Engine, databases: Vec<Arc<GeoFile>>) -> Self {
         let engine = Arc::new(engine);
         let background = Arc::clone(&engine);
         Self {
             engine,
-            background: tokio::spawn(async move { background.run_forever().await }),
+            background: tokio::spawn(async move {
+                tokio::join!(background.run_forever(), follow(databases));
+            }),
         }
     }
 

@@ -245,7 +245,7 @@ impl<J: Judge, K: Slots> Concurrency<J, K> {
         if let Some(key) = self.key.as_ref().and_then(|key| key(parts)) {
             return Ok(self.slots.take(&[b"k", key.as_slice()].concat()).await);
         }
-        let ip = self.gate.client_of(parts, id).await?;
+        let (ip, _) = self.gate.client_of(parts, id).await?;
         let prefix = Prefix::of(ip);
         Ok(self.slots.take(&[b"a", prefix.bytes()].concat()).await)
     }

@@ -12,6 +12,7 @@ use http::uri::PathAndQuery;
 use http::{Extensions, HeaderMap, Method, Request, Uri, response};
 use ipnet::IpNet;
 use palisade_core::facts::Layers;
+use palisade_core::geo::Geo;
 use palisade_core::time::{Clock, Micros};
 use palisade_core::{Decision, Id, PolicySet, RequestFacts};
 use parking_lot::Mutex;
@@ -24,7 +25,7 @@ use crate::engine::{Engine, RequestAnswer, ReservationGuard};
 use crate::extract::client_ip::client_ip;
 use crate::extract::{
     Agent, ArrivedRequest, EdgeConfig, EdgeRequest, RefusedRequest, arrive, arrive_at, complete,
-    identify, request_id,
+    identify, request_id, stated_geo,
 };
 use crate::limiter::Limiter;
 use crate::{SystemClock, answer};
@@ -313,12 +314,13 @@ impl<J: Judge> Gate<J> {
         Arc::clone(&self.judge)
     }
 
-    /// Returns the client's address, for a layer that needs nothing else.
+    /// Returns the client's address, and where a trusted proxy says that it is, for a layer that needs
+    /// nothing else.
     pub(super) async fn client_of(
         &self,
         parts: &Parts,
         id: Option<&Id>,
-    ) -> Result<IpAddr, Refusal> {
+    ) -> Result<(IpAddr, Geo), Refusal> {
         let peer = self.peer_of(&parts.extensions)?;
         let edge = &self.edge;
         let found = client_ip(
@@ -329,7 +331,7 @@ impl<J: Judge> Gate<J> {
             edge.chain_bytes_max,
         );
         match found {
-            Ok(ip) => Ok(ip),
+            Ok(ip) => Ok((ip, stated_geo(edge, peer, &parts.headers))),
             Err(error) => {
                 let refused = RefusedRequest { error, ip: peer };
                 let origin = (peer, id.cloned());

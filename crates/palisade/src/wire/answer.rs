@@ -1,8 +1,9 @@
 //! JSON form of a decision in the decision API.
 
 use palisade_core::bodies::{Body, Urls, body};
+use palisade_core::challenge::{ChallengeRefusal, PassNote};
 use palisade_core::decision::{
-    Challenge, Decision, ErrorCode, Level, LimitReading, LockoutNote, Reason, ShadowAnswer,
+    Decision, ErrorCode, Level, LimitReading, LockoutNote, Reason, ShadowAnswer, ShownChallenge,
     ThresholdWarning,
 };
 use palisade_core::headers::{Header, HeaderFamilies, headers};
@@ -40,7 +41,10 @@ pub struct Answer<'a> {
     pub delay_ms: Option<u32>,
     /// Challenge to offer to the client.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub challenge: Option<Challenge>,
+    pub challenge: Option<ShownChallenge<'a>>,
+    /// Why the `challenge_token` was not accepted; absent if it was, or if there was none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub challenge_refused: Option<ChallengeRefusal>,
     /// `not_asked` if the attempt had no `username`, so that no lockout counts it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lockout: Option<LockoutNote>,
@@ -50,6 +54,10 @@ pub struct Answer<'a> {
     /// Receipt with which `/v1/refund` gives the charge back.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub receipt: Option<&'a str>,
+    /// Reservation of the money that a send may cost. `/v1/settle` corrects it to the gateway's
+    /// report.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reservation: Option<&'a str>,
     /// Names of limits on requests in progress that apply but were not charged: only a reservation
     /// holds a slot.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
@@ -101,10 +109,12 @@ impl<'a> Answer<'a> {
             limits: &decision.limits,
             error: decision.error.map(ErrorCode::name),
             delay_ms: decision.delay_ms,
-            challenge: decision.challenge,
+            challenge: decision.shown_challenge(),
+            challenge_refused: decision.pass.as_ref().and_then(PassNote::refused),
             lockout: decision.lockout,
             shadow: decision.shadow.as_deref(),
             receipt: decision.receipt.as_deref(),
+            reservation: decision.reservation.as_deref(),
             not_asked: decision.not_asked.as_deref().unwrap_or_default(),
             waited_ms: decision.waited_ms,
             warnings: decision.warnings.as_deref().unwrap_or_default(),

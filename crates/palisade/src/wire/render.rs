@@ -44,6 +44,11 @@ impl Answer<'_> {
             raw(out, ",\"challenge\":");
             serde_json::to_writer(&mut *out, challenge)?;
         }
+        if let Some(refused) = self.challenge_refused {
+            raw(out, ",\"challenge_refused\":\"");
+            raw(out, refused.name());
+            raw(out, "\"");
+        }
         if let Some(lockout) = &self.lockout {
             raw(out, ",\"lockout\":");
             serde_json::to_writer(&mut *out, lockout)?;
@@ -55,6 +60,10 @@ impl Answer<'_> {
         if let Some(receipt) = self.receipt {
             raw(out, ",\"receipt\":");
             text(out, receipt)?;
+        }
+        if let Some(reservation) = self.reservation {
+            raw(out, ",\"reservation\":");
+            text(out, reservation)?;
         }
         if !self.not_asked.is_empty() {
             raw(out, ",\"not_asked\":");

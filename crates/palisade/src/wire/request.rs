@@ -5,10 +5,12 @@ use std::net::IpAddr;
 use std::num::NonZeroU32;
 
 use palisade_core::budget::Costs;
+use palisade_core::challenge::ShownPass;
 use palisade_core::facts::{
-    ClientFacts, ClientType, FieldError, HEADER_BYTES_MAX, Id, Layers, NO_ADDRESS, PATH_BYTES_MAX,
-    RequestFacts, RequestKind, SCOPES_MAX, Surface, bounded, usual_method,
+    ClientFacts, ClientType, FieldError, HEADER_BYTES_MAX, ID_BYTES_MAX, Id, Layers, NO_ADDRESS,
+    PATH_BYTES_MAX, RequestFacts, RequestKind, SCOPES_MAX, Surface, bounded, usual_method,
 };
+use palisade_core::geo::{Geo, GeoFacts};
 use palisade_core::path::{EncodedSlash, normalise};
 use palisade_core::policy::Host;
 use serde::Deserialize;
@@ -89,6 +91,14 @@ pub struct RawRequest<'a> {
     #[serde(borrow, default, deserialize_with = "text")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, min_length = 1, max_length = 512))]
     pub api_key: Option<Text<'a>>,
+    /// Country of the client, by its code of two letters; looked up by address if absent.
+    #[serde(borrow, default, deserialize_with = "text")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, pattern = "^[A-Za-z]{2}$"))]
+    pub country: Option<Text<'a>>,
+    /// Number of the client's network (autonomous system); looked up by address if absent.
+    #[serde(default)]
+    #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 4_294_967_295_u64))]
+    pub asn: Option<u64>,
     /// Cost in requests; 1 if absent, unless the route or the limit sets one.
     #[serde(default)]
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 4_294_967_295_u64))]
@@ -97,6 +107,11 @@ pub struct RawRequest<'a> {
     #[serde(default)]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<std::collections::BTreeMap<String, u64>>))]
     pub costs: Option<RawCosts>,
+    /// Token of a passed challenge (`/v1/challenge/verify`), which admits one request
+    /// beyond limits with `on_exceed = "challenge"`.
+    #[serde(borrow, default, deserialize_with = "text")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, min_length = 1, max_length = 512))]
+    pub challenge_token: Option<Text<'a>>,
     /// Whether the request comes from a device that is known from an earlier login: an attack does
     /// not tighten its limits. To be taken from the application's own session, never from the
     /// client.
@@ -213,6 +228,8 @@ impl RawRequest<'_> {
             receipt,
             report: self.report.unwrap_or_default(),
             bot: false,
+            pass: token(self.challenge_token.as_deref())?,
+            geo: GeoFacts::stating(Geo::stated(self.country.as_deref(), self.asn)?),
             known_device: self.known_device.unwrap_or_default(),
             request_id: id("request_id", self.request_id.as_deref())?,
             correlation_id: id("correlation_id", self.correlation_id.as_deref())?,
@@ -290,6 +307,14 @@ fn request_path(text: Option<&str>, slash: EncodedSlash) -> Result<Box<str>, Fie
 
 pub(super) fn id(field: &'static str, text: Option<&str>) -> Result<Option<Id>, FieldError> {
     text.map(|text| Id::new(field, text)).transpose()
+}
+
+/// A `challenge_token`, not yet opened.
+pub(super) fn token(text: Option<&str>) -> Result<Option<Box<ShownPass>>, FieldError> {
+    let shown = |text| {
+        bounded("challenge_token", text, ID_BYTES_MAX).map(|()| Box::new(ShownPass::token(text)))
+    };
+    text.map(shown).transpose()
 }
 
 pub(super) fn header(

@@ -299,7 +299,8 @@ impl Sim {
             RecordKind::Device(_) => 1024,
             RecordKind::Lockout => 512,
             // The guard creates none of these.
-            RecordKind::Reservation => 0,
+            // Nothing reserves and nothing is sent here.
+            _ => 0,
         };
         let is_large = shared
             .records

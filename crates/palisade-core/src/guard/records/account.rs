@@ -7,6 +7,7 @@ use crate::time::{DAY, Micros};
 
 use super::budget::Budget;
 use super::codec::{DecodeError, Reader, Writer, pack};
+use super::countries::Countries;
 use super::once::Once;
 use super::pending::PendingAttempts;
 use super::sets::{Short, SlidingSet, Watch, keep_recent};
@@ -17,8 +18,10 @@ use crate::guard::policy::{FlowPolicy, GuardPolicy, HISTORY_MAX, MICRO_CAP_MAX};
 /// Newest version of the encoding. Version 2 added pending attempts. Version 3 is version 2 with
 /// an answer for which older readers have no code: the new number makes them leave the record
 /// alone, instead of taking it for a corrupt one (F-VERSION). Version 4 adds unknown outcomes, and
-/// is written only while there are any.
-const VERSION: u8 = 4;
+/// version 5 countries and the answer about them; each is written only while there are any.
+const VERSION: u8 = 5;
+/// Version of a record with unknown outcomes and without countries.
+const VERSION_UNKNOWN: u8 = 4;
 /// Version of a record with an answer that readers of version 2 have no code for.
 const VERSION_CAPTCHA: u8 = 3;
 /// Version of a record that every reader of pending attempts can read.
@@ -125,6 +128,8 @@ pub struct Account {
     pub(in crate::guard) pending: PendingAttempts,
     /// Outcomes that were reported as unknown (G-UNKNOWN).
     pub(in crate::guard) unknown: UnknownOutcomes,
+    /// Countries of earlier successes (P-GUARD).
+    pub(in crate::guard) countries: Countries,
 }
 
 impl Account {
@@ -269,6 +274,7 @@ impl Account {
         self.once.prune(guard.once_window, now);
         self.pending.prune(flow.pending_ttl, now);
         self.unknown.prune(now);
+        self.countries.prune(guard.familiar_for, now);
         self.touched = now;
     }
 
@@ -337,6 +343,7 @@ impl Account {
             self.once.expires_at(guard.once_window),
             self.pending.expires_at(flow.pending_ttl),
             self.unknown.expires_at(),
+            self.countries.expires_at(guard.familiar_for),
         ]
         .into_iter()
         .chain(self.devices.iter().map(|d| d.expires_at(guard, flow)))
@@ -349,8 +356,10 @@ impl Account {
     pub fn encode(&self) -> Vec<u8> {
         // The oldest version that can hold the record: nodes of older versions can then still read
         // it.
-        let version = if !self.unknown.is_empty() {
+        let version = if !self.countries.is_empty() || self.once.names(Rule::P_GUARD) {
             VERSION
+        } else if !self.unknown.is_empty() {
+            VERSION_UNKNOWN
         } else if self.once.names(Rule::A_CAPTCHA) {
             VERSION_CAPTCHA
         } else {
@@ -385,8 +394,11 @@ impl Account {
         writer.list(&self.soft_blocks, |w, soft| {
             w.byte(u8::from(familiar(soft)))
         });
-        if version == VERSION {
+        if version >= VERSION_UNKNOWN {
             self.unknown.encode(&mut writer);
+        }
+        if version >= VERSION {
+            self.countries.encode(&mut writer);
         }
         writer.finish()
     }
@@ -429,8 +441,11 @@ impl Account {
             account.pending = PendingAttempts::decode(r)?;
             account.name_issuers(r)?;
         }
-        if r.version() >= VERSION {
+        if r.version() >= VERSION_UNKNOWN {
             account.unknown = UnknownOutcomes::decode(r)?;
+        }
+        if r.version() >= VERSION {
+            account.countries = Countries::decode(r)?;
         }
         reader.finish()?;
         Ok(account)
@@ -580,6 +595,7 @@ impl Account {
             once: full_once(),
             pending: PendingAttempts::full(),
             unknown: UnknownOutcomes::full(),
+            countries: Countries::full(),
         }
     }
 }
@@ -655,8 +671,26 @@ mod tests {
         assert_eq!(account.encode()[0], VERSION_PENDING);
         account.unknown.note(Micros(DAY));
         let bytes = account.encode();
-        assert_eq!(bytes[0], VERSION);
+        assert_eq!(bytes[0], VERSION_UNKNOWN);
         assert_eq!(Account::decode(&bytes), Ok(account));
+    }
+
+    #[test]
+    fn p_guard_countries_mark_their_record_as_newer_for_as_long_as_they_are_kept() {
+        let mut account = Account {
+            touched: Micros(DAY),
+            ..Account::default()
+        };
+        let country = DigestPair {
+            current: Digest(1 << 64),
+            previous: None,
+        };
+        account.countries.succeeded(&country, Micros(DAY));
+        let bytes = account.encode();
+        assert_eq!(bytes[0], VERSION);
+        assert_eq!(Account::decode(&bytes), Ok(account.clone()));
+        account.countries.forget();
+        assert_eq!(account.encode()[0], VERSION_PENDING);
     }
 
     #[test]

@@ -34,7 +34,7 @@ const NEAR: u64 = (1 << 41) - 1;
 const FAR: u64 = (1 << 48) - 1;
 
 /// Rules that records name, by code. A code is never reused.
-const RULES: [(u8, Rule); 17] = [
+const RULES: [(u8, Rule); 18] = [
     (1, Rule::G_THRESHOLD),
     (2, Rule::G_BUDGET),
     (3, Rule::G_RECOVERY),
@@ -52,6 +52,7 @@ const RULES: [(u8, Rule); 17] = [
     (15, Rule::G_PENDING),
     (16, Rule::G_SPRAY_WIDE),
     (17, Rule::A_CAPTCHA),
+    (18, Rule::P_GUARD),
 ];
 
 /// Records name a key by its position here: append only.

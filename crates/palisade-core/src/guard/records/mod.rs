@@ -6,6 +6,7 @@ pub mod account;
 mod bounds;
 pub mod budget;
 pub mod codec;
+pub mod countries;
 pub mod device;
 pub mod network;
 pub mod once;

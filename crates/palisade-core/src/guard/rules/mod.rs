@@ -10,6 +10,7 @@ pub(super) mod ephemeral;
 pub(super) mod equilibrium;
 pub(super) mod familiar;
 pub(super) mod flood;
+pub(super) mod new_country;
 pub(super) mod owner_lane;
 pub(super) mod pending;
 pub(super) mod recovery;

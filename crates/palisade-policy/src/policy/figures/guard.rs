@@ -5,8 +5,8 @@ use std::time::Duration;
 use palisade_core::decision::Level;
 use palisade_core::guard::policy::{
     ApiLimit, ApiPolicy, BudgetPolicy, BudgetScope, CorrelationPolicy, DecayPolicy, Eligible,
-    EquilibriumPolicy, FlowPolicy, GuardMode, GuardPolicy, LadderPolicy, OwnerLane, Pattern,
-    ScorePolicy, ThresholdPolicy,
+    EquilibriumPolicy, FlowPolicy, GuardMode, GuardPolicy, LadderPolicy, NewCountry, OwnerLane,
+    Pattern, ScorePolicy, ThresholdPolicy,
 };
 
 use super::micros;
@@ -30,6 +30,11 @@ named!(OwnerLane {
     "off" => Self::Off,
     "trusted" => Self::Trusted,
     "known" => Self::Known,
+});
+
+named!(NewCountry {
+    "off" => Self::Off,
+    "challenge" => Self::Challenge,
 });
 
 named!(BudgetScope {
@@ -79,6 +84,8 @@ section! {
 macro_rules! flow {
     (
         $flow:literal, $module:ident,
+        own: { $($own:tt)* },
+        new_country: $new_country:expr,
         scores: [$known:literal, $new:literal, $missing:literal, $repeat:literal],
         thresholds: [$soft:literal, $hard:literal, $severe:literal],
         budget: [$threshold:literal, $level:literal, $floor:literal, $cooldown:literal, $eligible:literal, $scope:literal],
@@ -100,6 +107,7 @@ macro_rules! flow {
                     pending: Option<bool>;
                     /// Overrides `guard.pending_ttl` for this flow.
                     pending_ttl: Option<Duration> where "1s"..="1h";
+                    $($own)*
                 }
             }
 
@@ -253,7 +261,9 @@ macro_rules! flow {
                 let equilibrium = read_table::<Equilibrium>(root, sink);
                 let correlation = read_table::<Correlation>(root, sink);
                 let flow = flow?;
+                let new_country: fn(&Flow) -> NewCountry = $new_country;
                 Some(FlowPolicy {
+                    new_country: new_country(&flow),
                     enabled: flow.enabled,
                     mode: flow.mode.unwrap_or(all.mode),
                     owner_lane: flow.owner_lane.unwrap_or(all.owner_lane),
@@ -336,6 +346,13 @@ macro_rules! flow {
 
 flow! {
     "guard.login", login,
+    own: {
+        /// Answer to a login from a country that the account has never succeeded from, once it has
+        /// succeeded twice: `challenge` is a soft block from which known devices and a passed
+        /// challenge free. Needs `[places]`.
+        new_country: NewCountry = "off";
+    },
+    new_country: |flow| flow.new_country,
     scores: ["2", "3", "4", "6"],
     thresholds: ["5", "8", "12"],
     budget: ["20", "L3", "L2", "60min", "suspicious", "failures-and-checks"],
@@ -344,6 +361,8 @@ flow! {
 
 flow! {
     "guard.otp", otp,
+    own: {},
+    new_country: |_| NewCountry::Off,
     scores: ["4", "5", "6", "8"],
     thresholds: ["4", "7", "10"],
     budget: ["10", "L4", "L3", "120min", "every", "failures"],
@@ -379,7 +398,7 @@ pub(super) fn schemas() -> impl Iterator<Item = Schema> {
         .into_iter()
         .chain(login::SCHEMAS)
         .chain(otp::SCHEMAS)
-        .chain([ApiTable::SCHEMA])
+        .chain([super::send::schema(), ApiTable::SCHEMA])
 }
 
 /// Reads the guard's settings; each part is checked by the core's own bounds.
@@ -392,6 +411,7 @@ pub(super) fn read(root: &Table, sink: &mut Sink) -> Option<GuardPolicy> {
     let login = login::read(root, &all, sink);
     let otp = otp::read(root, &all, sink);
     let api = read_table::<ApiTable>(root, sink).map(|table| api(&table, &all));
+    let send = super::send::read(root, sink);
     // One part at a time, with defaults for the others, so that the error can name its table.
     let others = GuardPolicy::default;
     let parts = [
@@ -418,6 +438,7 @@ pub(super) fn read(root: &Table, sink: &mut Sink) -> Option<GuardPolicy> {
         login: login?,
         otp: otp?,
         api: api?,
+        send: send?,
         ..table.filter(|_| valid)?
     })
 }

@@ -2,6 +2,7 @@
 //! defaults with the core's own.
 
 mod guard;
+mod send;
 
 use std::num::NonZeroU32;
 use std::time::Duration;

@@ -23,7 +23,7 @@ const HOLD_MAX: Duration = Duration::from_secs(3_600);
 impl Checker<'_> {
     /// The limit with this many slots. A slot is a hit of a sliding log whose window is the hold:
     /// it is free again when it is given back, or when the window has passed.
-    pub(super) fn slots(mut self, table: LimitTable, by: Vec<Dimension>) -> Option<LimitDef> {
+    pub(super) fn slots(&mut self, table: LimitTable, by: Vec<Dimension>) -> Option<LimitDef> {
         self.excluded(&table);
         let count = self.count(&table);
         let hold = self.hold(&table);

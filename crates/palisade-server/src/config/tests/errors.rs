@@ -707,3 +707,70 @@ fn ad_attack_figures_that_nothing_uses_are_warned_of() {
     );
     assert!(!used.contains("has no effect"), "{used}");
 }
+
+#[test]
+fn m2_a_challenge_that_the_proxy_can_show_may_be_required() {
+    let login = "[proxy]\nupstream = \"http://127.0.0.1:3000\"\n[[route]]\npath = \"/login\"\n\
+                 method = \"POST\"\noutcome = \"status\"\nusername = \"json:user\"\n";
+    assert_eq!(errors(&format!("{login}[challenge]\n")), "no error");
+    for more in [
+        "[challenge]\nkind = \"host\"\n",
+        "[challenge]\n[lockout]\nchallenge_kind = \"out_of_band\"\n",
+    ] {
+        let said = errors(&format!("{login}{more}"));
+        assert!(
+            said.contains("the proxy has no challenge to show"),
+            "{said}"
+        );
+    }
+}
+
+#[test]
+fn c_page_passes_without_tls_are_warned_of() {
+    let warned = |more: &str| {
+        let text = format!("[proxy]\nupstream = \"http://127.0.0.1:3000\"\n{more}");
+        let warnings = read(&text, &Env::default()).unwrap().warnings;
+        warnings
+            .iter()
+            .any(|one| one.to_string().contains("speaks no TLS"))
+    };
+    assert!(warned("listen = \"0.0.0.0:8000\"\n[challenge]\n"));
+    assert!(!warned("listen = \"0.0.0.0:8000\"\n"));
+    assert!(!warned("[challenge]\n"));
+    assert!(!warned(
+        "listen = \"0.0.0.0:8000\"\ntls_cert = \"c\"\ntls_key = \"k\"\n[challenge]\n"
+    ));
+}
+
+#[test]
+fn c_kind_the_secret_of_a_provider_is_sent_within_tls_only() {
+    let said = |more: &str| {
+        let text = format!("[challenge]\nsite_key = \"k\"\nsecret = \"env:S\"\n{more}");
+        match read(&text, &Env::from([("S", "secret")])) {
+            Ok(_) => "no error".to_owned(),
+            Err(errors) => errors.to_string(),
+        }
+    };
+    for url in [
+        "https://captcha.internal/verify",
+        "http://127.0.0.1:1/x",
+        "http://[::1]/x",
+    ] {
+        let kept = said(&format!("kind = \"hcaptcha\"\nverify_url = \"{url}\"\n"));
+        assert_eq!(kept, "no error", "{url}");
+    }
+    for url in [
+        "http://captcha.internal/verify",
+        "http://localhost:1/",
+        "http://127.0.0.1.example/",
+    ] {
+        let refused = said(&format!("kind = \"hcaptcha\"\nverify_url = \"{url}\"\n"));
+        assert!(
+            refused.contains("`challenge.verify_url` must be `https://`"),
+            "{refused}"
+        );
+    }
+    assert_eq!(said("kind = \"recaptcha\"\nversion = 3\n"), "no error");
+    assert!(said("kind = \"recaptcha\"\nversion = 4\n").contains("`challenge.version`"));
+    assert!(said("kind = \"turnstile\"\nversion = 3\n").contains("`challenge.version`"));
+}

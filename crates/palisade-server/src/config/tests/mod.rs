@@ -13,5 +13,5 @@ use super::{Config, ConfigLoader};
 /// Reads a text as the content of `policy.toml`.
 fn load(text: &str, env: &Env, flags: &Overrides) -> Result<Config, ConfigErrors> {
     let (env, flags) = (env.clone(), flags.clone());
-    ConfigLoader { env, flags }.load(Path::new("policy.toml"), text, 1)
+    ConfigLoader { env, flags }.load(Path::new("policy.toml"), text, 1, &[])
 }

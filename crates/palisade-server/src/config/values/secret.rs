@@ -4,9 +4,9 @@ use std::fmt;
 use std::path::PathBuf;
 
 use palisade::setup::without_line_end;
-use palisade_policy::Env;
-use palisade_policy::document::decode::{Decode, Problem, Problems, text_of};
+use palisade_policy::document::decode::{Decode, Problems};
 use palisade_policy::document::tree::Node;
+use palisade_policy::{Env, SecretSource};
 use zeroize::Zeroizing;
 
 use crate::failure::Failure;
@@ -133,18 +133,13 @@ impl Decode for SecretRef {
     const PRIVATE: bool = true;
 
     fn kind() -> String {
-        "`env:NAME` or `file:PATH`".into()
+        SecretSource::kind()
     }
 
     fn decode(node: &Node) -> Result<Self, Problems> {
-        let text = text_of(node)?;
-        match text.split_once(':') {
-            Some(("env", name)) if !name.is_empty() => Ok(Self::Env(name.to_owned())),
-            Some(("file", path)) if !path.is_empty() => Ok(Self::File(path.into())),
-            _ => Err(vec![
-                Problem::new("must refer to a secret, not contain it")
-                    .hint("write \"env:NAME\" or \"file:PATH\""),
-            ]),
-        }
+        Ok(match SecretSource::decode(node)? {
+            SecretSource::Env(name) => Self::Env(name),
+            SecretSource::File(path) => Self::File(path),
+        })
     }
 }

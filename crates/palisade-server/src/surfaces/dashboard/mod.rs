@@ -9,6 +9,7 @@ mod stream;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::body::Body;
 use axum::extract::{Query, Request, State};
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, SET_COOKIE};
 use axum::http::request::Parts;
@@ -25,6 +26,7 @@ use crate::serve::Stop;
 use crate::surfaces::admin::access::{Access, AccessRefusal, Grant};
 use crate::surfaces::admin::guesses::Peer;
 use crate::surfaces::admin::refusal::Refusal;
+use crate::surfaces::exchange::asset::harden;
 use crate::surfaces::exchange::body;
 pub(crate) use board::Board;
 use board::Span;
@@ -76,7 +78,8 @@ impl Dashboard {
         }
         let mut router = Router::new();
         for asset in assets::ALL {
-            let answer = move |headers: HeaderMap| async move { asset.answer(&headers) };
+            let answer =
+                move |headers: HeaderMap| async move { asset.answer(&headers).map(Body::new) };
             router = router.route(asset.path, get(answer));
         }
         router
@@ -107,7 +110,7 @@ impl Dashboard {
 
 async fn hardened(request: Request, next: Next) -> Response {
     let mut response = next.run(request).await;
-    assets::harden(response.headers_mut());
+    harden(response.headers_mut(), assets::POLICY);
     response
 }
 

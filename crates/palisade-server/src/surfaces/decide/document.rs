@@ -4,8 +4,8 @@ mod forward_auth;
 
 use http::Method;
 use palisade::wire::{
-    Answer, ExtendedAnswer, HeldMembers, RawFollowUp, RawGuard, RawRequest, ReservedAnswer,
-    SettledAnswer,
+    Answer, ExtendedAnswer, HeldMembers, IssuedAnswer, RawChallenge, RawFollowUp, RawGuard,
+    RawRequest, ReservedAnswer, SettledAnswer, VerifiedAnswer,
 };
 use palisade_core::facts::GuardOp;
 use serde_json::{Map, Value, json};
@@ -112,6 +112,10 @@ fn operation(route: Route, method: &Method) -> Operation {
         .response("200", answer.clone());
     // 202: a result that cannot be recorded now is tried again.
     let operation = match route {
+        Route::Challenge | Route::VerifyChallenge => operation.response(
+            "429",
+            problem("The client's address has asked too often; see `Retry-After`"),
+        ),
         Route::FollowUp(Step::Settle | Step::Release) => operation.response("202", answer),
         _ => operation,
     };
@@ -190,6 +194,7 @@ fn words(route: Route, method: &Method) -> Words {
         Route::Guard(op) => {
             let takes = match op {
                 GuardOp::ApiHit => "HitFacts",
+                GuardOp::OtpSend => "SendFacts",
                 _ => "GuardFacts",
             };
             let id = op.name().replace('.', "_");
@@ -209,7 +214,23 @@ fn words(route: Route, method: &Method) -> Words {
             "NewSession",
             "Issued",
         ),
+        Route::Challenge => words(
+            "challenge",
+            "Issues a challenge for a client",
+            "The challenge. Nothing is remembered of it",
+            "ChallengeFacts",
+            "Challenged",
+        ),
+        Route::VerifyChallenge => words(
+            "verify_challenge",
+            "Verifies a solution, and exchanges it for a token that frees one attempt",
+            "Whether the challenge was passed",
+            "ChallengeSolution",
+            "Verified",
+        ),
         Route::ForwardAuth => words("forward_auth", "", DATA, "", ""),
+        // For browsers, and not described.
+        Route::ChallengePage => words("challenge_page", "", DATA, "", ""),
     }
 }
 
@@ -221,6 +242,7 @@ fn moment(op: GuardOp) -> String {
         "failure" => "report that the credential was wrong",
         "success" => "report that the credential was right",
         "unknown" => "report that the outcome is unknown",
+        "send" => "ask before a code is sent",
         _ => return "Heavy API: report a call of a heavy endpoint".to_owned(),
     };
     format!("{flow}: {when}")
@@ -271,6 +293,9 @@ fn components() -> Components {
         with::<ReservedAnswer<'_>>,
         with::<ExtendedAnswer<'_>>,
         with::<SettledAnswer<'_>>,
+        with::<RawChallenge<'_>>,
+        with::<IssuedAnswer<'_>>,
+        with::<VerifiedAnswer<'_>>,
         with::<NewSession>,
         with::<RawSession>,
         with::<IssuedSession<'_>>,
@@ -355,6 +380,25 @@ fn with_what_is_held(schemas: &mut Map<String, Value>) {
     }
 }
 
+/// Splits the facts of a challenge into those that ask for one and those that solve it.
+fn split_challenges(schemas: &mut Map<String, Value>) {
+    if let Some(parameters) = schemas.get_mut("ChallengeParameters") {
+        // Otherwise an object of any kind would be the empty one, too.
+        parameters["oneOf"][2]["additionalProperties"] = json!(false);
+    }
+    let Some(facts) = schemas.get_mut("ChallengeFacts") else {
+        return;
+    };
+    let mut solution = facts.clone();
+    solution["description"] = json!("Facts about the client of a challenge, and its solution");
+    solution["required"] = json!(["flow", "ip", "solution"]);
+    solution["properties"]["solution"]["type"] = json!("string");
+    if let Some(fields) = facts["properties"].as_object_mut() {
+        fields.remove("solution");
+    }
+    schemas.insert("ChallengeSolution".to_owned(), solution);
+}
+
 /// Splits types that are read in more than one way into a schema for each way.
 pub(in crate::surfaces) fn refine(schemas: &mut Map<String, Value>) {
     let words = |words: &[&str]| {
@@ -381,6 +425,7 @@ pub(in crate::surfaces) fn refine(schemas: &mut Map<String, Value>) {
             "description": "Whether to reserve what is left if the whole cost does not fit"});
         schemas.insert("ReserveFacts".to_owned(), reserve);
     }
+    split_challenges(schemas);
     with_what_is_held(schemas);
     job["description"] = json!(
         "Facts of a background job that is about to be enqueued. It counts for its organisation and token"
@@ -391,7 +436,23 @@ pub(in crate::surfaces) fn refine(schemas: &mut Map<String, Value>) {
         |field: &str| json!({"required": [field], "properties": {field: {"type": "string"}}});
     job["anyOf"] = json!([named("org"), named("token")]);
     schemas.insert("Job".to_owned(), job);
+    let mut send = schemas.get("GuardFacts").cloned().unwrap_or_default();
+    send["required"] = json!(["ip", "destination", "channel"]);
+    send["description"] = json!("Facts of a one-time code that is about to be sent");
+    send["properties"]["account"]["type"] = json!(["string", "null"]);
+    send["properties"]["destination"]["type"] = json!("string");
+    send["properties"]["channel"] = json!({"$ref": "#/components/schemas/Channel"});
+    schemas.insert("SendFacts".to_owned(), send);
+    if let Some(guard) = schemas.get_mut("GuardFacts")
+        && let Some(fields) = guard["properties"].as_object_mut()
+    {
+        fields.remove("channel");
+        fields.remove("price");
+    }
     let mut hit = schemas.get("GuardFacts").cloned().unwrap_or_default();
+    if let Some(fields) = hit["properties"].as_object_mut() {
+        fields.remove("destination");
+    }
     // A call of a heavy endpoint may have no account.
     hit["required"] = json!(["ip"]);
     hit["properties"]["account"]["type"] = json!(["string", "null"]);
@@ -408,6 +469,6 @@ mod tests {
         for (path, route) in Route::all() {
             assert_eq!(Route::find(&path), Some(route), "{path}");
         }
-        assert_eq!(Route::all().count(), 10 + GuardOp::ALL.len());
+        assert_eq!(Route::all().count(), 12 + GuardOp::ALL.len());
     }
 }

@@ -25,6 +25,7 @@ pub(super) fn operation(path: &str) -> Option<GuardOp> {
         "otp/failure" => GuardOp::OtpFailure,
         "otp/success" => GuardOp::OtpSuccess,
         "otp/unknown" => GuardOp::OtpUnknown,
+        "otp/send" => GuardOp::OtpSend,
         "api/hit" => GuardOp::ApiHit,
         _ => return None,
     })

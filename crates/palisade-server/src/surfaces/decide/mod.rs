@@ -1,6 +1,7 @@
 //! The decision API, directly on hyper: one match on the path, bytes in, bytes out.
 
 mod batch;
+mod challenge;
 mod checks;
 #[cfg(test)]
 pub(super) mod document;
@@ -24,8 +25,9 @@ use palisade_core::path::EncodedSlash;
 use self::reservations::Step;
 use super::exchange::ids::RequestId;
 use super::exchange::problem::Problem;
+use super::exchange::proto::is_secure_before;
 use super::exchange::{Callers, Reply, TokenPlace, body};
-use super::{Enforcer, SurfaceParts, forward_auth, size};
+use super::{Enforcer, SurfaceParts, challenge as page, forward_auth, size};
 use crate::serve::{Client, Handler, On, Surface, SurfaceAddress};
 
 /// Bounds on one request.
@@ -155,6 +157,8 @@ impl Decide {
             }
             Route::Guard(op) => Box::pin(guard::command(self, op, request, id)).await,
             Route::Sessions => Box::pin(guard::sessions(self, request, id)).await,
+            Route::Challenge => Box::pin(challenge::issue(self, request, id)).await,
+            Route::VerifyChallenge => Box::pin(challenge::verify(self, request, id)).await,
             Route::ForwardAuth => {
                 let timeout = self.bounds.read_timeout;
                 Box::pin(forward_auth::answer(
@@ -166,7 +170,32 @@ impl Decide {
                 ))
                 .await
             }
+            Route::ChallengePage => Box::pin(self.challenge_page(peer, request, id)).await,
         }
+    }
+
+    /// Answers for the challenge page, where the policy uses it.
+    async fn challenge_page(
+        &self,
+        peer: IpAddr,
+        request: Request<Incoming>,
+        id: &RequestId,
+    ) -> Result<Reply, Problem> {
+        let engine = &self.enforcer.engine;
+        let path = request.uri().path();
+        if !engine.with_policy(|policy| page::owns(&policy.settings.challenge, path)) {
+            return Err(Problem::not_found());
+        }
+        let edge = self.enforcer.edge.load();
+        let (parts, body) = request.into_parts();
+        let desk = page::Desk {
+            engine,
+            edge: &edge,
+            peer,
+            is_secure: is_secure_before(&edge, peer, &parts.headers),
+            timeout: self.bounds.read_timeout,
+        };
+        page::respond(&desk, &parts, body, id).await
     }
 }
 
@@ -181,7 +210,11 @@ enum Route {
     FollowUp(Step),
     Guard(GuardOp),
     Sessions,
+    Challenge,
+    VerifyChallenge,
     ForwardAuth,
+    /// The challenge page, which a proxy passes on to us.
+    ChallengePage,
 }
 
 impl Route {
@@ -195,8 +228,11 @@ impl Route {
             "/v1/extend" => Self::FollowUp(Step::Extend),
             "/v1/settle" => Self::FollowUp(Step::Settle),
             "/v1/release" => Self::FollowUp(Step::Release),
+            "/v1/challenge" => Self::Challenge,
+            "/v1/challenge/verify" => Self::VerifyChallenge,
             "/forward-auth" => Self::ForwardAuth,
             "/v1/guard/sessions" => Self::Sessions,
+            _ if path.starts_with("/.palisade/") => Self::ChallengePage,
             _ => Self::Guard(guard::operation(path.strip_prefix("/v1/guard/")?)?),
         })
     }
@@ -211,6 +247,8 @@ impl Route {
             ("/v1/batch", Self::Batch),
             ("/v1/reserve", Self::Reserve),
             ("/v1/guard/sessions", Self::Sessions),
+            ("/v1/challenge", Self::Challenge),
+            ("/v1/challenge/verify", Self::VerifyChallenge),
             ("/forward-auth", Self::ForwardAuth),
         ];
         let guard = GuardOp::ALL.into_iter().map(|op| {
@@ -228,7 +266,7 @@ impl Route {
     /// The place in which callers of this route may present their token.
     const fn place(self) -> TokenPlace {
         match self {
-            Self::ForwardAuth => TokenPlace::Header,
+            Self::ForwardAuth | Self::ChallengePage => TokenPlace::Header,
             _ => TokenPlace::HeaderOrBearer,
         }
     }
@@ -237,6 +275,10 @@ impl Route {
     const fn allow(self) -> (&'static str, &'static [Method]) {
         match self {
             Self::ForwardAuth => ("GET, POST", &[Method::GET, Method::POST]),
+            Self::ChallengePage => (
+                "GET, HEAD, POST",
+                &[Method::GET, Method::HEAD, Method::POST],
+            ),
             Self::Sessions => ("POST, DELETE", &[Method::POST, Method::DELETE]),
             _ => ("POST", &[Method::POST]),
         }

@@ -35,6 +35,7 @@ enum Kind {
     Unavailable,
     BadGateway,
     GatewayTimeout,
+    TooManyChallenges(u64),
 }
 
 impl Kind {
@@ -94,6 +95,11 @@ impl Kind {
                 StatusCode::BAD_GATEWAY,
                 "urn:palisade:problem:bad-gateway",
                 "The application cannot be reached",
+            ),
+            Self::TooManyChallenges(_) => (
+                StatusCode::TOO_MANY_REQUESTS,
+                "urn:palisade:problem:too-many-challenges",
+                "The client has asked for too many challenges",
             ),
             Self::GatewayTimeout => (
                 StatusCode::GATEWAY_TIMEOUT,
@@ -186,6 +192,13 @@ impl Problem {
         )
     }
 
+    pub(crate) fn from_another_site() -> Self {
+        Self::new(
+            Kind::Forbidden,
+            "solutions are taken from the challenge page, and not from pages of other sites",
+        )
+    }
+
     pub(crate) fn bad_gateway() -> Self {
         Self::new(
             Kind::BadGateway,
@@ -204,6 +217,14 @@ impl Problem {
         Self::new(
             Kind::GatewayTimeout,
             "the application did not answer in time; try again later",
+        )
+    }
+
+    /// The client's address has had its share of challenges, or of solutions.
+    pub(crate) fn too_many_challenges(retry_after: u64) -> Self {
+        Self::new(
+            Kind::TooManyChallenges(retry_after),
+            "the client's address has asked too often; try again later",
         )
     }
 
@@ -267,6 +288,9 @@ impl Problem {
             }
             Kind::Unauthorized => {
                 headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+            }
+            Kind::TooManyChallenges(retry_after) => {
+                headers.insert(RETRY_AFTER, HeaderValue::from(retry_after));
             }
             Kind::Unavailable => {
                 headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));

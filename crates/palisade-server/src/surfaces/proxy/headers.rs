@@ -15,6 +15,7 @@ use palisade::extract::EdgeConfig;
 
 use super::upgrade::{WEBSOCKET, is_websocket};
 use crate::surfaces::exchange::ids::RequestId;
+use crate::surfaces::exchange::proto::is_secure_before;
 use crate::surfaces::exchange::reply::apply_headers;
 
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
@@ -51,9 +52,7 @@ pub(super) struct Hop<'a> {
 impl Hop<'_> {
     /// True if the client itself speaks TLS, either with us or with a trusted proxy before us.
     pub(super) fn is_secure(&self, headers: &HeaderMap) -> bool {
-        let said = headers.get(X_FORWARDED_PROTO);
-        let by_proxy = said.is_some_and(|proto| proto.as_bytes().eq_ignore_ascii_case(b"https"));
-        self.spoken == "https" || (by_proxy && self.edge.trusted_proxies.contains(self.peer))
+        self.spoken == "https" || is_secure_before(self.edge, self.peer, headers)
     }
 }
 
@@ -152,16 +151,17 @@ fn of_proxies(name: &str, by_trusted: bool) -> bool {
     is_one && (!by_trusted || plain != name)
 }
 
-/// True for the headers in which a trusted proxy states the identity of the client, if it is
-/// configured to. Spellings with underscores are removed from everybody.
+/// True for the headers in which a trusted proxy states the identity or the country of the client,
+/// if it is configured to. Spellings with underscores are removed from everybody.
 fn states_identity(name: &HeaderName, edge: &EdgeConfig, by_trusted: bool) -> bool {
-    edge.identity_headers.as_ref().is_some_and(|stated| {
-        let is_one = |own: &HeaderName| {
-            own == name || own.as_str().replace('_', "-") == name.as_str().replace('_', "-")
-        };
-        let mut all = stated.names().into_iter();
-        all.any(|own| is_one(own) && (!by_trusted || own != name))
-    })
+    let is_one = |own: &HeaderName| {
+        own == name || own.as_str().replace('_', "-") == name.as_str().replace('_', "-")
+    };
+    let identity = edge.identity_headers.iter();
+    let mut all = identity
+        .flat_map(|stated| stated.names())
+        .chain(edge.geo_headers.names());
+    all.any(|own| is_one(own) && (!by_trusted || own != name))
 }
 
 /// Joins the forwarding chain into one line, because some applications only look at the first.
@@ -265,6 +265,7 @@ pub(super) fn named_by_connection(headers: &HeaderMap) -> Vec<HeaderName> {
 
 #[cfg(test)]
 mod tests {
+    use palisade::extract::geo::GeoHeaders;
     use palisade::extract::identity::IdentityHeaders;
 
     use super::*;
@@ -388,6 +389,34 @@ mod tests {
         }
         for edge in [&stranger, &trusting] {
             assert!(!stated("x_palisade_user", edge));
+        }
+    }
+
+    #[test]
+    fn p_by_a_stranger_cannot_say_where_it_is_to_the_application_either() {
+        let stated = |name: &'static str, edge: &EdgeConfig| {
+            let mut headers = of(&[(name, "ES")]);
+            forward(&mut headers, &hop(edge));
+            headers.contains_key(name)
+        };
+        let stranger = EdgeConfig {
+            geo_headers: GeoHeaders {
+                country: Some(HeaderName::from_static("cf-ipcountry")),
+                network: Some(HeaderName::from_static("x-asn")),
+            },
+            ..EdgeConfig::default()
+        };
+        let trusting = EdgeConfig {
+            trusted_proxies: vec!["192.0.2.0/24".parse().unwrap()].into(),
+            ..stranger.clone()
+        };
+        for name in ["cf-ipcountry", "x-asn"] {
+            assert!(!stated(name, &stranger), "{name}");
+            assert!(stated(name, &trusting), "{name}");
+            assert!(stated(name, &EdgeConfig::default()), "nobody reads it");
+        }
+        for edge in [&stranger, &trusting] {
+            assert!(!stated("cf_ipcountry", edge));
         }
     }
 

@@ -3,6 +3,7 @@
 //! reported to it.
 
 mod body;
+mod challenge;
 mod connections;
 mod headers;
 mod health;
@@ -22,6 +23,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::header::SET_COOKIE;
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
 use http_body_util::Full;
@@ -32,12 +34,14 @@ use palisade::extract::client_id::FORM_BYTES_MAX;
 use palisade::extract::{ArrivedRequest, arrive};
 use palisade_core::RequestFacts;
 use palisade_core::budget::Costs;
+use palisade_core::challenge::{ChallengeFlow, ShownPass};
 use palisade_core::facts::Surface as Came;
 use palisade_policy::{OutcomeRoute, Spend};
 use tokio::sync::RwLock;
 
 use crate::failure::Failure;
 use crate::serve::{Client, Early, Handler, On, Surface, SurfaceAddress, task};
+use crate::surfaces::challenge::{Passes, moved};
 use crate::surfaces::enforcer::{ArrivalCheck, Visit};
 use crate::surfaces::exchange::ids::RequestId;
 use crate::surfaces::exchange::problem::Problem;
@@ -174,9 +178,23 @@ impl Proxy {
             authority: authority(&parts.uri),
             edge: &edge,
         };
-        let passing = match self.decide(&hop, &parts, body, id, spend).await? {
+        let is_secure = hop.is_secure(&parts.headers);
+        let uses = self.challenges(parts.uri.path());
+        if uses.is_for_page {
+            return self.challenge_page(&hop, &parts, body, id).await;
+        }
+        // The application never sees them, and they are no sign that anybody is logged in.
+        let passes = match uses.pass_seconds {
+            Some(_) => Passes::taken_from(&mut parts.headers, is_secure),
+            None => Passes::default(),
+        };
+        let decided = self.decide(&hop, &parts, &passes, body, id, spend);
+        let passing = match decided.await? {
             Passage::Open(passing) => *passing,
-            Passage::Closed(answer) => return Ok(refused_for(spend, &answer, id, &parts.headers)),
+            Passage::Closed(answer) => {
+                let flow = ChallengeFlow::Request;
+                return Ok(self.refuse(*answer, flow, spend.as_ref(), (&hop, &parts), id));
+            }
         };
         let engine = &self.enforcer.engine;
         let place = match engine.take_place(&passing.answer.policy, &passing.facts) {
@@ -189,10 +207,15 @@ impl Proxy {
         let hold = hold.map(|guard| Hold::new(guard, hang_up(), passing.spending));
         let attempt = match passing.login {
             None => None,
-            Some(login) => match login.ask(&self.enforcer, &self.doubts).await? {
-                Verdict::Go(attempt) => Some((attempt, parts.headers.clone())),
-                Verdict::Refused(answer) => return Ok(refused(&answer, id, &parts.headers)),
-            },
+            Some(login) => {
+                let flow = login.flow();
+                match login.ask(&self.enforcer, &self.doubts).await? {
+                    Verdict::Go(attempt) => Some((attempt, parts.headers.clone())),
+                    Verdict::Refused(answer) => {
+                        return Ok(self.refuse(*answer, flow, None, (&hop, &parts), id));
+                    }
+                }
+            }
         };
         let mut request = Request::from_parts(parts, passing.body);
         headers::towards_upstream(request.headers_mut(), &wishes, &hop, id);
@@ -225,6 +248,12 @@ impl Proxy {
             observer.application_refused(&passing.facts, now);
         }
         headers::towards_client(response.headers_mut(), &passing.answer);
+        let note = passing.answer.decision.pass.as_ref();
+        let seconds = uses.pass_seconds.unwrap_or_default();
+        let cookie = moved(ChallengeFlow::Request, note, seconds, is_secure);
+        if let Some(cookie) = cookie {
+            response.headers_mut().append(SET_COOKIE, cookie);
+        }
         if let Some(spend) = spend.as_deref().filter(|spend| spend::is_openai(spend)) {
             openai::show(
                 response.headers_mut(),
@@ -240,6 +269,7 @@ impl Proxy {
         &self,
         hop: &Hop<'_>,
         parts: &Parts,
+        passes: &Passes,
         body: Incoming,
         id: &RequestId,
         spend: &mut Option<Arc<Spend>>,
@@ -256,6 +286,9 @@ impl Proxy {
             id,
         };
         let mut arrived = arrive(hop.edge, visit.request(None), visit.now);
+        if let Ok(arrived) = arrived.as_mut() {
+            arrived.facts.pass = passes.of(ChallengeFlow::Request);
+        }
         let route = arrived
             .as_mut()
             .ok()
@@ -271,7 +304,13 @@ impl Proxy {
         };
         let taken = match spend {
             Some(spend) => self.take_costs(spend, parts, body).await,
-            None => self.take(hop, parts, &arrived, route, body).await,
+            None => {
+                let route = route.map(|route| {
+                    let pass = passes.of(route.flow.into());
+                    (route, pass)
+                });
+                self.take(hop, parts, &arrived, route, body).await
+            }
         };
         let TakenRequest { body, login, costs } = match taken {
             Ok(taken) => taken,
@@ -347,7 +386,7 @@ impl Proxy {
         hop: &Hop<'_>,
         parts: &Parts,
         arrived: &ArrivedRequest<'_>,
-        route: Option<OutcomeRoute>,
+        route: Option<(OutcomeRoute, Option<Box<ShownPass>>)>,
         body: Incoming,
     ) -> Result<TakenRequest, Problem> {
         // If the application agreed, the tunnel would carry requests past every limit.
@@ -363,13 +402,14 @@ impl Proxy {
         } else {
             Outgoing::streamed(body)
         };
-        let Some(route) = route else {
+        let Some((route, pass)) = route else {
             return Ok(TakenRequest::of(body, None));
         };
         let tried = Tried {
             parts,
             seen: &arrived.facts,
             body: body.bytes().unwrap_or_default(),
+            pass,
             is_secure: hop.is_secure(&parts.headers),
         };
         let login = Login::read(&self.enforcer, route, &tried)?;
@@ -464,12 +504,12 @@ impl Proxy {
 
 /// A refusal, in the shape that the route asks for.
 fn refused_for(
-    spend: &Option<Arc<Spend>>,
+    spend: Option<&Arc<Spend>>,
     answer: &RequestAnswer,
     id: &RequestId,
     asked: &HeaderMap,
 ) -> Response<Relayed> {
-    match spend.as_deref().filter(|spend| spend::is_openai(spend)) {
+    match spend.filter(|spend| spend::is_openai(spend)) {
         Some(spend) => own(openai::refused(answer, &spend.unit, id)),
         None => refused(answer, id, asked),
     }

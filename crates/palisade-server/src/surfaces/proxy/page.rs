@@ -2,13 +2,15 @@
 
 use bytes::Bytes;
 use http::header::{
-    ACCEPT, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderMap, HeaderValue, VARY,
+    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderMap, HeaderValue, VARY,
 };
 use http_body_util::Full;
 use palisade::engine::RequestAnswer;
 use palisade_core::bodies::{Body, body};
 
+use crate::surfaces::challenge::escaped;
 use crate::surfaces::exchange::Reply;
+use crate::surfaces::exchange::accept::prefers_html;
 use crate::surfaces::exchange::ids::RequestId;
 use crate::surfaces::exchange::reply::enforced;
 
@@ -36,43 +38,6 @@ pub(super) fn refused(answer: &RequestAnswer, id: &RequestId, asked: &HeaderMap)
     reply.headers_mut().insert(CACHE_CONTROL, NO_STORE);
     reply.headers_mut().append(VARY, BY_ACCEPT);
     reply
-}
-
-/// True if `Accept` names `text/html` and JSON has no greater weight.
-fn prefers_html(headers: &HeaderMap) -> bool {
-    let lines = headers.get_all(ACCEPT).iter();
-    let mut best = [None; 2];
-    for part in lines
-        .filter_map(|line| line.to_str().ok())
-        .flat_map(|line| line.split(','))
-    {
-        let (media, weight) = weighed(part);
-        let place = match media {
-            "text/html" | "application/xhtml+xml" => 0,
-            "application/json" | "application/problem+json" => 1,
-            _ => continue,
-        };
-        best[place] = best[place].max(Some(weight));
-    }
-    let [html, json] = best;
-    html > Some(0) && html >= json
-}
-
-/// Parses a media range and its weight, in thousandths.
-fn weighed(part: &str) -> (&str, u16) {
-    let mut parameters = part.split(';').map(str::trim);
-    let media = parameters.next().unwrap_or_default();
-    let weight = parameters
-        .filter_map(|parameter| parameter.strip_prefix("q="))
-        .find_map(|weight| weight.parse::<f32>().ok())
-        .map_or(1.0, |weight| weight.clamp(0.0, 1.0));
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "a weight is clamped to 0..=1"
-    )]
-    let thousandths = (weight * 1000.0) as u16;
-    (media, thousandths)
 }
 
 fn page(body: &Body<'_>) -> String {
@@ -104,53 +69,9 @@ fn in_words(seconds: u64) -> String {
     format!("{number} {unit}{plural}")
 }
 
-fn escaped(text: &str) -> String {
-    let mut safe = String::with_capacity(text.len());
-    for character in text.chars() {
-        match character {
-            '&' => safe.push_str("&amp;"),
-            '<' => safe.push_str("&lt;"),
-            '>' => safe.push_str("&gt;"),
-            '"' => safe.push_str("&quot;"),
-            '\'' => safe.push_str("&#39;"),
-            other => safe.push(other),
-        }
-    }
-    safe
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_page_is_for_who_prefers_one() {
-        for (accept, html) in [
-            (
-                "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8",
-                true,
-            ),
-            ("text/html;q=0.5, application/json", false),
-            ("application/json, text/html;q=0.5", false),
-            ("text/html, application/json", true),
-            ("*/*", false),
-            ("text/html;q=0", false),
-            ("application/json", false),
-            ("", false),
-        ] {
-            let headers = HeaderMap::from_iter([(ACCEPT, HeaderValue::from_static(accept))]);
-            assert_eq!(prefers_html(&headers), html, "{accept}");
-        }
-        assert!(!prefers_html(&HeaderMap::new()));
-    }
-
-    #[test]
-    fn nothing_in_a_page_is_markup_of_others() {
-        assert_eq!(
-            escaped("<a href='x'>&\""),
-            "&lt;a href=&#39;x&#39;&gt;&amp;&quot;"
-        );
-    }
 
     #[test]
     fn a_wait_is_said_in_words() {

@@ -516,15 +516,13 @@ rare = function()
   -- Charges a cost that may not fit; the bytes, the instant at which they end where it
   -- has moved on, and the wait.
   local function surcharge(kind, raw, now, cost, l)
-    local ends, found = false, nil
-    if raw and kind ~= l.kind then
-      -- It waits by what was found, as every charge does.
-      found = lane_of(kind)(raw, now, cost, false, l)
-      raw, ends = adopt(kind, raw, now, l)
-    end
-    local wait, _, _, new, ending = l.lane(raw, now, cost, l.counts, l)
-    if new == nil then return raw, ends, found or wait end
-    return new, ending or ends, found or wait
+    local lane = raw and lane_of(kind) or l.lane
+    local wait = lane(raw, now, cost, false, l)
+    if wait ~= FITS and not l.counts then return raw, false, wait end
+    local held, ends = raw, false
+    if raw and kind ~= l.kind then held, ends = adopt(kind, raw, now, l) end
+    local _, _, _, new, ending = l.lane(held, now, cost, true, l)
+    return new, ending or ends, wait
   end
 
   made = {

@@ -284,7 +284,7 @@ impl Engine {
 }
 
 fn class_name<'a>(plan: &Plan<'a>, facts: &'a RequestFacts) -> &'a str {
-    let own = facts.class.as_ref().map(|class| class.as_str());
+    let own = facts.class.as_ref().map(palisade_core::Id::as_str);
     own.or(plan.route.class.map(|class| &**class))
         .unwrap_or_default()
 }

@@ -37,7 +37,7 @@ impl GuardCommand<'_> {
         let mut readings = None;
         for _ in 0..=RETRIES_MAX {
             let calls = calls.anew();
-            let loaded = load(calls, [session, Some(keys.network), None, None]).await?;
+            let loaded = load(calls, &[session, Some(keys.network), None, None, None]).await?;
             // A record that cannot be read gives no trust; the login itself reports it.
             let account = loaded.record(ACCOUNT, Account::decode).unwrap_or_default();
             let signals = &signals.recognised(guard, &account, loaded.now);
@@ -173,6 +173,7 @@ fn applied(
             .filter_map(|block| seen_hard(signals, block, now))
             .collect(),
         standing: None,
+        sent_to: None,
     }
 }
 
@@ -187,5 +188,6 @@ fn replayed(loaded: &CommandRecords, answer: &palisade_core::guard::Answer) -> C
         },
         seen: Vec::new(),
         standing: None,
+        sent_to: None,
     }
 }

@@ -3,15 +3,16 @@
 
 use std::pin::pin;
 
+use palisade_core::challenge::PassNote;
 use palisade_core::decision::{Decision, Enforcement, KeyKind, LockoutNote, Mode};
 use palisade_core::facts::{Attempt, FieldError, GuardFacts, GuardOp};
 use palisade_core::failure::{DegradedKeys, Policy, SeenBlock, Trust};
 use palisade_core::guard::policy::GuardMode;
-use palisade_core::guard::{Candidate, GuardKeys, Signals};
+use palisade_core::guard::{Candidate, GuardKeys, KeyPair, Signals};
 use palisade_core::key::{Digest, Keyring};
 use palisade_core::lockout::{ChallengeMode, LockoutKey, Standing};
 use palisade_core::policy::PolicySet;
-use palisade_core::record::Flow;
+use palisade_core::record::{Flow, RecordKind};
 use palisade_core::rule::Rule;
 use palisade_core::time::Micros;
 
@@ -41,6 +42,8 @@ pub(super) struct CommittedCommand {
     pub(super) notes: GuardNotes,
     /// HARD blocks that this command met.
     pub(super) seen: Vec<SeenHard>,
+    /// The destination that the account was last sent a code to.
+    pub(super) sent_to: Option<Digest>,
     /// State of the name's lockout after this command, if the command has a user name.
     pub(super) standing: Option<Standing>,
 }
@@ -115,14 +118,31 @@ impl Engine {
     ) -> Result<(RequestAnswer, GuardNotes), FieldError> {
         facts.validate(op)?;
         let policy = self.policy.load_full();
-        let (decision, notes) = if policy.enabled {
+        let (decision, notes) = if !policy.enabled {
+            (disabled(self.now()), GuardNotes::default())
+        } else if op == GuardOp::OtpSend {
+            let pass = self.spend_on_command(op, facts).await;
+            let passed = pass.as_ref().is_some_and(PassNote::is_accepted);
+            let (mut decision, notes) = self.judge_send(&policy, facts, passed).await;
+            decision.pass = pass;
+            self.offer_to_command(&policy, op, facts, &mut decision);
+            (decision, notes)
+        } else {
             let mut signals = Signals::resolve(&self.keyring, op, facts);
             let lockout = &policy.settings.lockout;
             if lockout.key == LockoutKey::Account && signals.username.is_none() {
                 signals.count_by_account(&self.keyring, facts);
             }
             let area = self.watched_area(&policy, op, facts, &mut signals);
-            let (mut decision, notes) = self.judge_command(&policy, op, &signals).await;
+            let pass = self.spend_on_command(op, facts).await;
+            signals.challenge_passed |= pass.as_ref().is_some_and(PassNote::is_accepted);
+            let located = self.located(&policy, op, facts, &mut signals);
+            let (mut decision, notes, sent_to) = self.judge_command(&policy, op, &signals).await;
+            if op == GuardOp::OtpSuccess && decision.is_allowed() && !notes.replayed {
+                self.verify_sends(&policy, facts, sent_to).await;
+            }
+            decision.pass = pass;
+            self.offer_to_command(&policy, op, facts, &mut decision);
             // The lockout counts attempts only, so other commands get no note about it.
             let asked = signals.username.is_some() || op.attempt().is_none();
             decision.lockout = (lockout.enabled && !asked).then_some(LockoutNote::NotAsked);
@@ -130,9 +150,10 @@ impl Engine {
             if let Some((area, account)) = area.filter(|_| !notes.replayed) {
                 self.guard.areas.failed(area, account, self.now());
             }
+            if let Some((account, country)) = located.filter(|_| decision.is_allowed()) {
+                self.guard.countries.succeeded(account, country);
+            }
             (decision, notes)
-        } else {
-            (disabled(self.now()), GuardNotes::default())
         };
         let answer = RequestAnswer {
             decision: Box::new(decision),
@@ -165,7 +186,7 @@ impl Engine {
         policy: &PolicySet,
         op: GuardOp,
         signals: &Signals,
-    ) -> (Decision, GuardNotes) {
+    ) -> (Decision, GuardNotes, Option<Digest>) {
         let flow = op.flow();
         let command = GuardCommand {
             calls: self.link.calls(For::Decision(Policy::from(flow))),
@@ -181,11 +202,11 @@ impl Engine {
         match applied {
             // A block that shadow mode did not enforce must not bind in an outage either.
             Ok(applied) if policy.settings.guard.mode(flow) == GuardMode::Shadow => {
-                (applied.decision.in_shadow(), applied.notes)
+                (applied.decision.in_shadow(), applied.notes, applied.sent_to)
             }
             Ok(applied) => {
                 self.remember_blocks(flow, keys, &applied, now);
-                (applied.decision, applied.notes)
+                (applied.decision, applied.notes, applied.sent_to)
             }
             Err(unusable) => {
                 let attempt = op.attempt().unwrap_or(Attempt::Check);
@@ -194,7 +215,7 @@ impl Engine {
                     Unusable::Record(rule) => modes.answer_alone(flow, rule, attempt, &keys, now),
                     Unusable::Store(_) => modes.answer(flow, attempt, &keys, now),
                 };
-                (answer, GuardNotes::default())
+                (answer, GuardNotes::default(), None)
             }
         }
     }
@@ -242,7 +263,7 @@ impl Engine {
 impl Guard {
     /// Runs a command. Waiting for its turn, loading and every retry share the request's time.
     async fn run(&self, command: &GuardCommand<'_>) -> Result<CommittedCommand, Unusable> {
-        let pairs = pairs_of(command.keys);
+        let pairs = pairs_of(command.keys, command.sends());
         let turn = self.turns.turn(&pairs);
         let Ok(mut turn) = until(command.calls.turn_ends(), pin!(turn)).await else {
             return Err(Unusable::Record(Rule::F_CONFLICT));
@@ -251,6 +272,16 @@ impl Guard {
             Flow::Api => command.hit().await,
             Flow::Login | Flow::Otp => command.attempt(&pairs, &mut turn).await,
         }
+    }
+}
+
+impl GuardCommand<'_> {
+    /// The account's sends, for a success that may verify one. They are read along with the other
+    /// records, so that an application without sends pays no round trip for them.
+    fn sends(&self) -> Option<KeyPair> {
+        let is_asked = self.op == GuardOp::OtpSuccess && self.policy.settings.guard.send.enabled;
+        let account = self.signals.account.filter(|_| is_asked)?;
+        Some(KeyPair::new(RecordKind::SendAccount, account))
     }
 }
 
@@ -264,7 +295,7 @@ fn disabled(now: Micros) -> Decision {
 
 /// The keys of degraded mode. Without the records a device cannot be known as the owner's: only the
 /// host's word makes an attempt trusted.
-fn degraded_keys(policy: &PolicySet, flow: Flow, signals: &Signals) -> DegradedKeys {
+pub(super) fn degraded_keys(policy: &PolicySet, flow: Flow, signals: &Signals) -> DegradedKeys {
     let lockout = &policy.settings.lockout;
     let is_enforced = policy.settings.guard.mode(flow) == GuardMode::Enforce;
     let is_required = lockout.challenge_mode == ChallengeMode::Require;
@@ -276,7 +307,7 @@ fn degraded_keys(policy: &PolicySet, flow: Flow, signals: &Signals) -> DegradedK
         fingerprint: signals.fingerprint.map(|found| found.digest.current),
         lockout: name.filter(|_| lockout.enabled && is_enforced),
         // Where no challenge is required, its absence must not be held against an attempt.
-        challenge_passed: signals.challenge_passed || !is_required,
+        challenge_passed: signals.captcha_passed || !is_required,
         trust: if signals.trusted {
             Trust::Trusted
         } else {

@@ -10,26 +10,20 @@ use palisade_core::guard::{
 };
 use palisade_core::lockout::Lockout;
 use palisade_core::policy::Settings;
-use palisade_core::record::{Flow, RecordKey, RecordWrite};
-use palisade_core::rule::Rule;
+use palisade_core::record::{Flow, RecordWrite};
+use palisade_core::send::SendAccount;
 use palisade_core::time::Micros;
-use palisade_store::Commit;
 
-use super::super::link::{Calls, NoAnswer};
-use super::command::{CommittedCommand, GuardCommand, GuardNotes, RETRIES_MAX, SeenHard, Unusable};
-use super::records::{CommandRecords, load, unreadable};
-use super::turns::{DatedRecords, Pairs, Turn};
+use super::command::{CommittedCommand, GuardCommand, GuardNotes, SeenHard, Unusable};
+use super::commit::{JudgedRecords, Unreadable, commit_judged};
+use super::records::CommandRecords;
+use super::turns::{Pairs, Turn};
 
 const ACCOUNT: usize = 0;
 const NETWORK: usize = 1;
 const DEVICE: usize = 2;
 const LOCKOUT: usize = 3;
-
-/// State after a commit that wrote only some of the records, which happens on Redis Cluster.
-struct Part {
-    before: CommandRecords,
-    written: Vec<RecordWrite>,
-}
+const SENDS: usize = 4;
 
 impl GuardCommand<'_> {
     pub(super) async fn attempt(
@@ -37,51 +31,16 @@ impl GuardCommand<'_> {
         pairs: &Pairs,
         turn: &mut Turn<'_>,
     ) -> Result<CommittedCommand, Unusable> {
-        let arrived = self.calls.began();
-        let mut part: Option<Part> = None;
-        for _ in 0..=RETRIES_MAX {
-            let calls = self.calls.anew();
-            // The command before this one may have left its records, which saves a read.
-            let mut known = match turn.recall() {
-                Some(known) if known.serves_to_refuse(arrived) => known,
-                _ => known(calls, *pairs).await?,
-            };
-            if let Some(Part { before, written }) = &part {
-                known.loaded.resume(before, written);
-            }
-            let found = match self.evaluated(&known.loaded) {
-                Ok(found) => found,
-                Err(failed) => return Err(unreadable(calls, failed).await),
-            };
-            // After a partial commit only the remaining records are written.
-            let mut written = part.as_ref().map_or_else(Vec::new, |p| p.written.clone());
-            let mut wanted = self.writes(&known.loaded, &found);
-            wanted.retain(|write| !written.iter().any(|done| done.key == write.key));
-            let is_refused = wanted.is_empty() && found.answer.outcome != Outcome::Allow;
-            // Records that were read before this command arrived may serve a refusal, and nothing
-            // else: read them anew.
-            if !known.is_fresh(arrived) && !is_refused {
-                continue;
-            }
-            let ended = match wanted.is_empty() {
-                true => Commit::Done,
-                false => calls.make(|store| store.commit(&wanted)).await?,
-            };
-            match ended {
-                Commit::Done => {
-                    written.extend(wanted);
-                    turn.leave(pairs, || known.after(&written));
-                    return Ok(self.applied(&known.loaded, &written, found));
-                }
-                Commit::Part(done) => {
-                    written.extend(wanted.into_iter().take(done));
-                    let before = known.loaded;
-                    part = Some(Part { before, written });
-                }
-                Commit::Conflict => {}
-            }
-        }
-        Err(Unusable::Record(Rule::F_CONFLICT))
+        let judge = |loaded: &CommandRecords, _| {
+            let found = self.evaluated(loaded)?;
+            Ok(JudgedRecords {
+                writes: self.writes(loaded, &found),
+                is_refused: found.answer.outcome != Outcome::Allow,
+                outcome: found,
+            })
+        };
+        let committed = commit_judged(self.calls, pairs, turn, judge).await?;
+        Ok(self.applied(&committed.before, &committed.written, committed.outcome))
     }
 
     fn evaluated(&self, loaded: &CommandRecords) -> Result<Evaluation, Unreadable> {
@@ -123,6 +82,7 @@ impl GuardCommand<'_> {
                 true => seen_blocks(self.signals, &found.records, now),
                 false => Vec::new(),
             },
+            sent_to: self.sent_to(loaded),
             standing: has_name.then(|| lockout.standing(&self.policy.settings.lockout, now)),
             decision,
             notes: GuardNotes {
@@ -131,6 +91,15 @@ impl GuardCommand<'_> {
                 replayed: found.replayed,
             },
         }
+    }
+}
+
+impl GuardCommand<'_> {
+    /// The destination that the account was last sent a code to. A record that cannot be read is
+    /// told by the next send.
+    fn sent_to(&self, loaded: &CommandRecords) -> Option<Digest> {
+        let sends = loaded.record(SENDS, SendAccount::decode).ok()?;
+        sends.last_destination(loaded.now)
     }
 }
 
@@ -143,16 +112,6 @@ fn seen_blocks(signals: &Signals, records: &Records, now: Micros) -> Vec<SeenHar
         .filter_map(|block| seen_hard(signals, &block, now))
         .collect()
 }
-
-async fn known(calls: Calls<'_>, pairs: Pairs) -> Result<DatedRecords, NoAnswer> {
-    let loaded = load(calls, pairs).await?;
-    Ok(DatedRecords {
-        loaded,
-        asked: calls.began(),
-    })
-}
-
-type Unreadable = (RecordKey, palisade_core::guard::DecodeError);
 
 fn decoded(loaded: &CommandRecords) -> Result<Records, Unreadable> {
     Ok(Records {

@@ -4,8 +4,11 @@
 mod api;
 mod areas;
 mod command;
+mod commit;
+mod countries;
 mod login;
 mod records;
+mod send;
 mod sessions;
 mod turns;
 
@@ -17,4 +20,6 @@ pub(super) use command::RETRIES_MAX;
 pub(super) struct Guard {
     turns: turns::Turns,
     areas: areas::Areas,
+    countries: countries::Countries,
+    ranges: send::Ranges,
 }

@@ -15,7 +15,7 @@ pub(super) struct Slot {
     found: RecordPair,
 }
 
-/// All records of one command, in the order account, network, device, lockout.
+/// All records of one command, in the order in which it asked for them.
 #[derive(Clone)]
 pub(super) struct CommandRecords {
     pub(super) now: Micros,
@@ -122,9 +122,9 @@ fn stored(write: &RecordWrite) -> Option<Record> {
 /// Reads the records of `pairs` and the store's clock.
 pub(super) async fn load(
     calls: Calls<'_>,
-    pairs: [Option<KeyPair>; 4],
+    pairs: &[Option<KeyPair>],
 ) -> Result<CommandRecords, NoAnswer> {
-    let mut keys: Vec<RecordKey> = Vec::with_capacity(8);
+    let mut keys: Vec<RecordKey> = Vec::with_capacity(2 * pairs.len());
     for pair in pairs.iter().flatten() {
         keys.push(pair.current);
         keys.extend(pair.previous);
@@ -134,16 +134,16 @@ pub(super) async fn load(
     // The store returns records in the order of `keys`: of each pair the current key, then the
     // previous one.
     let mut next = || records.next().flatten();
-    let slots = pairs.map(|keys| Slot {
+    let slots = pairs.iter().map(|keys| Slot {
         found: keys.map_or_else(RecordPair::default, |pair| RecordPair {
             current: next(),
             previous: pair.previous.and_then(|_| next()),
         }),
-        keys,
+        keys: *keys,
     });
     Ok(CommandRecords {
         now: loaded.now,
-        slots: slots.into(),
+        slots: slots.collect(),
     })
 }
 

@@ -88,13 +88,13 @@ impl Engine {
         let pairs = self.account_records(account);
         let calls = self.link.calls(For::Operator);
         let turns = &self.guard.turns;
-        let pairs = [pairs[0], pairs[1], None, None];
+        let pairs = [pairs[0], pairs[1], None, None, None];
         let turn = turns.turn(&pairs);
         let Ok(_turn) = until(calls.turn_ends(), pin!(turn)).await else {
             return Err(too_busy());
         };
         for _ in 0..=RETRIES_MAX {
-            let loaded = load(calls, pairs).await?;
+            let loaded = load(calls, &pairs).await?;
             let (count, writes) = self.changed_sessions(calls, &loaded, &change).await?;
             // Futures are lazy: without a change nothing is sent.
             let commit = calls.make(|store| store.commit(&writes));

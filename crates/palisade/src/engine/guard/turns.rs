@@ -25,11 +25,20 @@ const STRIPES: usize = 4096;
 /// hundred times a second.
 const REFUSAL_AGE_MAX: Duration = Duration::from_millis(10);
 
-/// The records of a command: account, network, device, lockout.
-pub(super) type Pairs = [Option<KeyPair>; 4];
+/// Most records of one command.
+pub(super) const RECORDS: usize = 5;
 
-pub(super) fn pairs_of(keys: &GuardKeys) -> Pairs {
-    [keys.account, Some(keys.network), keys.device, keys.lockout]
+/// The records of a command: account, network, device, lockout, and the account's sends.
+pub(super) type Pairs = [Option<KeyPair>; RECORDS];
+
+pub(super) fn pairs_of(keys: &GuardKeys, sends: Option<KeyPair>) -> Pairs {
+    [
+        keys.account,
+        Some(keys.network),
+        keys.device,
+        keys.lockout,
+        sends,
+    ]
 }
 
 pub(super) struct Turns(Box<[Stripe]>);
@@ -61,7 +70,7 @@ struct EndedCommand {
     known: DatedRecords,
     /// Number of turns on each lock at that time. A higher number means that another command may
     /// have changed the records since.
-    turns: ArrayVec<u64, 4>,
+    turns: ArrayVec<u64, RECORDS>,
 }
 
 /// Records, and the time at which they were requested.
@@ -95,7 +104,7 @@ impl DatedRecords {
 /// Exclusive access, within this node, to the records of a command.
 pub(super) struct Turn<'t> {
     /// In the order of the locks. Records are left behind in the first one.
-    held: ArrayVec<(&'t Stripe, MutexGuard<'t, Last>), 4>,
+    held: ArrayVec<(&'t Stripe, MutexGuard<'t, Last>), RECORDS>,
     known: Option<DatedRecords>,
 }
 
@@ -156,13 +165,13 @@ impl Turns {
     /// Waits until no other command of this node works on any of the records. Locks are taken in
     /// ascending order, so that commands cannot deadlock.
     pub(super) async fn turn(&self, pairs: &Pairs) -> Turn<'_> {
-        let mut wanted: ArrayVec<usize, 4> = pairs
+        let mut wanted: ArrayVec<usize, RECORDS> = pairs
             .iter()
             .flatten()
             .map(|pair| stripe(pair.current))
             .collect();
         wanted.sort_unstable();
-        let mut held: ArrayVec<(&Stripe, MutexGuard<'_, Last>), 4> = ArrayVec::new();
+        let mut held: ArrayVec<(&Stripe, MutexGuard<'_, Last>), RECORDS> = ArrayVec::new();
         let mut before = None;
         for index in wanted {
             // Records may share a lock, which must be taken only once.
@@ -210,7 +219,7 @@ mod tests {
     fn pairs(account: u128, network: u128) -> Pairs {
         let account = key(RecordKind::Account(Flow::Login), account);
         let network = key(RecordKind::Network(Flow::Login), network);
-        [account, network, None, None]
+        [account, network, None, None, None]
     }
 
     fn known() -> DatedRecords {

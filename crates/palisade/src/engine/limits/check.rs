@@ -21,6 +21,7 @@ use super::super::counters::Terms;
 use super::super::link::NoAnswer;
 use super::super::thresholds::warnings;
 use super::super::{CandidateAnswer, DecisionEvent, Engine, Subject};
+use super::challenge::asks_for_challenge;
 
 /// The answer to a request, with the policy it was found under (for headers and
 /// bodies).
@@ -281,12 +282,20 @@ impl Engine {
         }
         let quota = outcome.quota(plan);
         let mut decision = decide_boxed(quota, class, outcome.judged());
+        if !decision.is_allowed() && asks_for_challenge(&outcome) && !check.facts.slots {
+            // Boxed, like the rarer ways below.
+            let beyond = Box::pin(self.beyond_limits(check, &outcome, decision));
+            decision = match beyond.await {
+                Ok(decision) => decision,
+                Err(no_answer) => return Box::new(self.without_answer(*check, &no_answer)),
+            };
+        }
         if check.terms.take == Take::Consume {
             if outcome.charged.admitted {
                 self.note_overdrawn(&outcome.charges, &outcome.charged.readings);
             }
             if check.terms.receipt {
-                decision.receipt = self.receipt(class, &outcome);
+                decision.receipt = decision.receipt.or_else(|| self.receipt(class, &outcome));
             }
         }
         let due = charged_anyway(check, &decision);

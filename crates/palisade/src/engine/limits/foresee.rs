@@ -11,6 +11,7 @@ use palisade_store::Take;
 
 use super::super::counters::Terms;
 use super::super::{DecisionEvent, Engine, Subject};
+use super::challenge::asks_for_challenge;
 use super::check::{Check, RequestAnswer, class_of};
 
 impl Engine {
@@ -28,6 +29,10 @@ impl Engine {
         let policy = self.policy.load_full();
         if !policy.enabled {
             return None;
+        }
+        // Looked up here, so that the copy below does not look it up a second time.
+        if policy.asks_for_geo() {
+            let _ = policy.geo_of(facts);
         }
         let is_behind_the_edge = facts.layers == Layers::Identity;
         let facts = RequestFacts {
@@ -84,7 +89,9 @@ impl Engine {
             let decision = self.judge(&check, false).await;
             return (!decision.is_allowed()).then_some(decision);
         }
-        if let Some(denied) = self.counters.known_denials(&check.plan.charges) {
+        let denied = self.counters.known_denials(&check.plan.charges);
+        // Whether a pass admits beyond such a limit is for the store to say.
+        if let Some(denied) = denied.filter(|denied| !asks_for_challenge(denied)) {
             return Some(decide_boxed(None, check.class, denied.judged()));
         }
         // What an outage closes is closed whatever the address has used, and open to whoever

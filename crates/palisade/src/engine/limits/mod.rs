@@ -4,6 +4,7 @@
 //! what was charged, and [`refund`] gives it back. [`keyed`] is apart from all that: buckets
 //! that a caller figures itself.
 
+mod challenge;
 mod check;
 mod descriptors;
 mod foresee;

@@ -1,6 +1,5 @@
 //! Giving back what a request was charged (L-GIVE-BACK).
 
-use arrayvec::ArrayVec;
 use palisade_core::Digest;
 use palisade_core::decide::{JudgedCharges, decide};
 use palisade_core::decision::LimitReading;
@@ -16,6 +15,7 @@ use tokio::time::Instant;
 use super::super::Engine;
 use super::super::counters::{Counters, is_reservable};
 use super::super::link::{LIMITS, NoAnswer};
+use super::super::marks::mark;
 use super::check::class_of;
 use super::receipts;
 
@@ -168,7 +168,10 @@ fn shown(class: &str, charges: &[Charge<'_>], charged: &ChargeReadings) -> Vec<L
 /// The limit that a line names, if the policy still has it.
 pub(in crate::engine) fn limit_named(policy: &PolicySet, digest: Digest) -> Option<&Limit> {
     let limits = policy.limits().iter().chain(policy.tier_limits());
-    let mut all = limits.flat_map(|limit| std::iter::once(limit).chain(&limit.companions));
+    let mut all = limits.flat_map(|limit| {
+        let beside = limit.companions.iter().chain(limit.beyond.as_deref());
+        std::iter::once(limit).chain(beside)
+    });
     all.find(|limit| limit.digest == digest)
 }
 
@@ -209,17 +212,7 @@ impl Engine {
         let Some(limit) = receipt.once() else {
             return Ok(false);
         };
-        let segment = receipt.segment();
-        let once = [Charge {
-            limit: &limit,
-            spec: &limit.def.spec,
-            id: Digest(limit.digest.0.wrapping_add(segment.digest.0)),
-            segments: ArrayVec::from_iter([segment]),
-            previous: None,
-            cost: 1,
-            on_exceed: OnExceed::Deny,
-            from: CountsFrom::Now,
-        }];
+        let once = [mark(&limit, receipt.segment())];
         let is_here = |line: &Line| line.place == Place::Process;
         let Counters { process, store, .. } = &self.counters;
         let marked = match receipt.lines.iter().all(is_here) {

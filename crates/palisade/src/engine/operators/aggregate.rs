@@ -30,7 +30,11 @@ impl Aggregate {
                 Some(Self::Device(flow, Box::new(Device::decode(bytes).ok()?)))
             }
             RecordKind::Lockout => Some(Self::Lockout(Box::new(Lockout::decode(bytes).ok()?))),
-            RecordKind::Reservation => None,
+            RecordKind::Reservation
+            | RecordKind::SendAccount
+            | RecordKind::SendNetwork
+            | RecordKind::SendDestination
+            | RecordKind::SendRange => None,
         }
     }
 

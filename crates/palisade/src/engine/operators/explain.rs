@@ -307,6 +307,10 @@ const MEANINGS: &[(Rule, &str)] = &[
         "new devices keep trying one account",
     ),
     (
+        Rule::P_GUARD,
+        "the account has never logged in from this country",
+    ),
+    (
         Rule::G_SPRAY_WIDE,
         "many accounts failed from this /24 or /48",
     ),
@@ -318,6 +322,21 @@ const MEANINGS: &[(Rule, &str)] = &[
     (Rule::G_FLOOD, "a flood of new devices tries one account"),
     (Rule::G_WATCH, "attempts stay just below a threshold"),
     (Rule::G_API, "a heavy endpoint is called too often"),
+    (
+        Rule::S_PAUSE,
+        "a code was sent to this destination a moment ago",
+    ),
+    (Rule::S_DEST, "too many codes were sent to this destination"),
+    (Rule::S_ACCOUNT, "too many codes were sent for this account"),
+    (
+        Rule::S_IP,
+        "this address has codes sent too often, or to too many destinations",
+    ),
+    (
+        Rule::S_RANGE,
+        "too few of the codes sent to this range are entered: it is probably pumped",
+    ),
+    (Rule::S_SPEND, "the money for messages is used up"),
     (
         Rule::F_CLOSED,
         "the store does not answer, and requests of this kind are then refused",

@@ -193,7 +193,11 @@ impl Engine {
             ),
             RecordKind::Device(flow) => (flow, &[KeyKind::Device]),
             RecordKind::Lockout => return self.link.modes().lift_lockout(id),
-            RecordKind::Reservation => return,
+            RecordKind::Reservation
+            | RecordKind::SendAccount
+            | RecordKind::SendNetwork
+            | RecordKind::SendDestination
+            | RecordKind::SendRange => return,
         };
         // Each kind of block reads only the digests that it is keyed by, so one set of keys serves
         // them all.

@@ -6,11 +6,13 @@ use std::sync::Arc;
 use arrayvec::ArrayVec;
 use palisade_core::Id;
 use palisade_core::facts::RequestFacts;
+use palisade_core::geo::Geo;
 use palisade_core::key::{Keyring, Prefix, SEGMENTS_MAX, Segment, SegmentKind};
 use palisade_core::limit::{BucketSpec, CountsFrom};
 use palisade_core::plan::{BucketName, Charge};
 use palisade_core::policy::{
-    Dimension, Limit, PolicySet, TenantPolicy, api_key_segment, quota_charge,
+    Dimension, Limit, PolicySet, TenantPolicy, api_key_segment, asn_segment, country_segment,
+    quota_charge,
 };
 use palisade_store::{Buckets, StoreError};
 
@@ -63,7 +65,7 @@ pub struct ResetLine {
 impl ResetSelector {
     fn is_given(&self, dimension: &Dimension) -> bool {
         match dimension {
-            Dimension::Ip => self.ip.is_some(),
+            Dimension::Ip | Dimension::Country | Dimension::Asn => self.ip.is_some(),
             Dimension::Org => self.org.is_some(),
             Dimension::User => self.user.is_some(),
             Dimension::Token => self.token.is_some(),
@@ -134,14 +136,18 @@ impl Engine {
             Some(path) => patterns_of(policy, path).into_iter().map(Some).collect(),
             None => policy.routes().iter().map(|r| Some(r.pattern())).collect(),
         };
+        let geo = match limit.asks_for_geo() {
+            true => policy.geo_of_address(one.ip),
+            false => Geo::UNKNOWN,
+        };
         endpoints
             .into_iter()
             .filter_map(|endpoint| {
                 let previous = self.keyring.previous().and_then(|previous| {
-                    let segments = segments_of(previous, limit, one, endpoint)?;
+                    let segments = segments_of(previous, limit, (one, geo), endpoint)?;
                     Some(Box::new(previous.bucket(limit.digest, segments)))
                 });
-                let segments = segments_of(&self.keyring, limit, one, endpoint)?;
+                let segments = segments_of(&self.keyring, limit, (one, geo), endpoint)?;
                 Some((self.keyring.bucket(limit.digest, segments), previous))
             })
             .map(|(BucketName { id, segments }, previous)| Charge {
@@ -221,7 +227,7 @@ impl Engine {
 fn segments_of(
     keyring: &Keyring,
     limit: &Limit,
-    one: &ResetSelector,
+    (one, geo): (&ResetSelector, Geo),
     endpoint: Option<&str>,
 ) -> Option<ArrayVec<Segment, SEGMENTS_MAX>> {
     let by = &*limit.def.by;
@@ -243,6 +249,8 @@ fn segments_of(
             Dimension::Client => id(SegmentKind::Client, &one.client)?,
             Dimension::ApiKey => api_key_segment(one.api_key.as_deref()?)?,
             Dimension::Endpoint => digest(SegmentKind::Endpoint, endpoint?.as_bytes()),
+            Dimension::Country => country_segment(keyring, geo.country),
+            Dimension::Asn => asn_segment(keyring, geo.asn),
             Dimension::Account | Dimension::Descriptor(_) => return None,
         };
         segments.try_push(segment).ok()?;

@@ -3,13 +3,12 @@
 //! PHP merges cookies into `$_REQUEST`, and where no `php.ini` says otherwise (the official container
 //! image has none) a cookie wins over the field of its name in the form.
 
-use http::header::COOKIE;
-use http::{HeaderMap, HeaderValue};
+use http::HeaderMap;
 use palisade_core::Id;
 use palisade_policy::UsernameSource;
 
 use super::username::counted;
-use crate::extract::field_name;
+use crate::extract::{cookies, field_name};
 
 /// Takes the cookies out of a login's request that have the name of its field and say another name
 /// than the one that is counted. A login is not refused for them: applications remember in such a
@@ -18,34 +17,24 @@ pub fn drop_other_names(source: &UsernameSource, name: &Id, headers: &mut Header
     let UsernameSource::Form(field) = source else {
         return;
     };
-    let lines = headers.get_all(COOKIE).iter().map(HeaderValue::as_bytes);
-    let pairs: Vec<&[u8]> = lines
-        .flat_map(|line| line.split(|byte| *byte == b';'))
-        .collect();
-    let is_kept = |pair: &&&[u8]| !says_otherwise(pair, field, name);
-    let kept: Vec<&[u8]> = pairs.iter().filter(is_kept).copied().collect();
-    if kept.len() == pairs.len() {
-        return;
-    }
-    let line = HeaderValue::from_bytes(kept.join(&b';').trim_ascii_start());
-    headers.remove(COOKIE);
-    if let Some(line) = line.ok().filter(|line| !line.is_empty()) {
-        headers.insert(COOKIE, line);
-    }
+    cookies::retain(headers, |key, value| {
+        !says_otherwise(key, value, field, name)
+    });
 }
 
 /// True if a cookie has the name of the field, and its value is not plainly the name.
-fn says_otherwise(pair: &[u8], field: &str, name: &Id) -> bool {
-    let pair = String::from_utf8_lossy(pair);
-    let (key, value) = pair.split_once('=').unwrap_or((&pair, ""));
+fn says_otherwise(key: &[u8], value: &[u8], field: &str, name: &Id) -> bool {
+    let (key, value) = (String::from_utf8_lossy(key), String::from_utf8_lossy(value));
     // What readers decode differently is not compared.
     let is_plain = !value.contains(['%', '+', '"', '\\']);
-    let is_same = is_plain && counted(value).as_ref() == Ok(name);
-    field_name::is_same(key, field) && !is_same
+    let is_same = is_plain && counted(&value).as_ref() == Ok(name);
+    field_name::is_same(&key, field) && !is_same
 }
 
 #[cfg(test)]
 mod tests {
+    use http::header::COOKIE;
+
     use super::*;
 
     fn passed(field: &str, cookies: &[&str]) -> Vec<String> {

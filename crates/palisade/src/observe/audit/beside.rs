@@ -11,7 +11,7 @@ use super::event::{Event, EventKind, Network};
 use super::per_second::WriteTiming;
 use super::record::{with_decision, with_who};
 use crate::engine::{CandidateSeen, Subject};
-use crate::observe::classes::flow_name;
+use crate::observe::classes::op_class;
 use crate::observe::who::Who;
 
 /// Most events per second that name the request of a difference.
@@ -69,7 +69,7 @@ impl Audit {
                 event.ip_prefix = facts.address().map(Network::of);
             }
             Subject::Guard(op, facts) => {
-                event.class = Some(flow_name(op.flow()).into());
+                event.class = Some(op_class(op).into());
                 event.op = Some(op.name());
                 event.request_id = text(&facts.request_id);
                 event.correlation_id = text(&facts.correlation_id);

@@ -139,6 +139,10 @@ kinds! {
     /// The candidate policy would have decided differently. At most 10 events a second name the
     /// caller; the others are one event with a count.
     CandidateDiffers = "candidate_differs", Info, Ordinary;
+    /// The provider of challenges did not answer; its kind is the subject.
+    ChallengeProviderFailing = "challenge_provider_failing", Warning, Security;
+    /// The provider of challenges answers again.
+    ChallengeProviderAnswers = "challenge_provider_answers", Info, Security;
     /// A store call failed: until a probe succeeds or the breaker opens, attempts whose
     /// calls fail are refused. In a prolonged outage: classes that are to close then are closed.
     FailClosedEntered = "fail_closed_entered", Warning, Security;

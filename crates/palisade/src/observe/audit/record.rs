@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, LazyLock};
 
 use palisade_core::bodies::{Urls, body};
+use palisade_core::challenge::ChallengeKind;
 use palisade_core::decision::{Decision, ErrorCode};
 use palisade_core::facts::{DescriptorFacts, GuardFacts, GuardOp, RequestFacts};
 use palisade_core::failure::{Event as Failure, Policy};
@@ -19,7 +20,7 @@ use crate::engine::{
     AttackSeen, CandidateSeen, Change, DecisionEvent, KeyChange, ModeChange, Observer, Operator,
     OperatorChange, OverageSeen, ReachedThreshold, Score, Subject, TenantSeen,
 };
-use crate::observe::classes::flow_name;
+use crate::observe::classes::{flow_name, op_class};
 use crate::observe::who::{Who, log_digest};
 
 static NO_URLS: LazyLock<Urls> = LazyLock::new(Urls::default);
@@ -144,6 +145,16 @@ impl Observer for Audit {
 
     fn candidate_differs(&self, seen: &CandidateSeen<'_>) {
         self.record_difference(seen);
+    }
+
+    fn challenge_provider(&self, kind: ChallengeKind, answers: bool, now: Micros) {
+        let event = match answers {
+            true => EventKind::ChallengeProviderAnswers,
+            false => EventKind::ChallengeProviderFailing,
+        };
+        let mut event = Event::new(event, now);
+        event.subject = Some(kind.name().into());
+        self.shared.push(event);
     }
 
     fn application_refused(&self, facts: &RequestFacts, now: Micros) {
@@ -277,7 +288,7 @@ impl Audit {
             event.retry_after = shadow.retry_after;
         }
         event.lockout_rule = lockout_beside_guard(decision);
-        event.class = Some(flow_name(op.flow()).into());
+        event.class = Some(op_class(op).into());
         event.op = Some(op.name());
         event.issued = seen.guard.map(|notes| locked || !notes.issued.is_empty());
         event.request_id = facts.request_id.as_ref().map(|id| id.as_str().into());

@@ -27,7 +27,7 @@ use palisade_core::time::Micros;
 use parking_lot::Mutex;
 use serde::Serialize;
 
-use super::classes::{KnownClasses, flow_name};
+use super::classes::{KnownClasses, op_class};
 use super::who::{Who, log_digest};
 use crate::engine::{AttackSeen, DecisionEvent, HealthReport, KeyedAnswer, ModeChange, Subject};
 use budgets::Budgets;
@@ -196,7 +196,7 @@ impl Lookout {
             return;
         }
         let class = match seen.subject {
-            Subject::Guard(op, _) => flow_name(op.flow()).into(),
+            Subject::Guard(op, _) => op_class(op).into(),
             Subject::Request(_) | Subject::Descriptors(..) => {
                 let class = decision.class.as_deref().unwrap_or("none");
                 self.classes.shown(class)

@@ -85,6 +85,14 @@ catalogue! {
         "Requests that a limit in shadow mode would have refused";
     DESCRIPTORS = Counter "rate_limiter_descriptors_total" ["limit", "result"]
         "Descriptors in calls of Envoy, by the limit that decides them";
+    COUNTRY_REQUESTS = Counter "rate_limiter_country_requests_total" ["country", "decision"]
+        "Requests by country, under a policy that asks for it: 64 countries have labels, the rest is `other`";
+    NETWORK_REQUESTS = Counter "rate_limiter_network_requests_total" ["asn", "decision"]
+        "Requests by network, under a policy that asks for it: 64 networks have labels, the rest is `other`";
+    PLACES_STALE = Gauge "rate_limiter_places_stale" ["database"]
+        "1 while the file of a database of `[places]` cannot be used, so that the one before it stays in use";
+    PLACES_REFUSED = Counter "rate_limiter_places_refused_total" ["database"]
+        "Times that a changed file of a database of `[places]` could not be used";
     FALLBACK_ACTIVATIONS = Counter "rate_limiter_fallback_activations_total" ["reason"]
         "Times that the guard or the limits began to decide without the store, by the latest error";
     FALLBACK_REQUESTS = Counter "rate_limiter_fallback_requests_total" ["result"]
@@ -188,6 +196,8 @@ catalogue! {
         "Requests whose costs the proxy reads, by what they were settled by: `seen` in the answer, `unseen` and settled by their estimate, `failed` with an error and `released` because the application never got them";
     OVERDRAFT = Counter "rate_limiter_overdraft_total" ["unit"]
         "What was charged beyond limits and reservations, by unit";
+    CHALLENGES = Counter "rate_limiter_challenges_total" ["kind", "flow", "step"]
+        "Challenges by kind, flow and step: issued, passed or refused, and passes that were spent or refused";
     THRESHOLDS = Counter "rate_limiter_budget_thresholds_total" ["limit", "share"]
         "Times that a bucket reached a threshold in `warn_at` of its limit";
     WEBHOOK_EVENTS = Counter "rate_limiter_webhook_events_total" ["outcome"]

@@ -3,7 +3,9 @@
 
 pub mod catalogue;
 mod cells;
+mod challenges;
 mod descriptors;
+mod geo;
 mod histogram;
 mod instances;
 mod limits;
@@ -34,10 +36,11 @@ pub use cells::CLASSES_MAX;
 
 use self::catalogue::{self as names, LATENCY_MS_BOUNDS, MetricDescription, REFILL_SECONDS_BOUNDS};
 use super::audit::AuditCounts;
-use super::classes::flow_name;
+use super::classes::{flow_name, op_class};
 use super::surges::outcome;
 use crate::engine::{
-    DecisionEvent, InstanceFailure, KeyedAnswer, ModeChange, Observer, ReachedThreshold, Subject,
+    ChallengeEvent, DecisionEvent, InstanceFailure, KeyedAnswer, ModeChange, Observer,
+    ReachedThreshold, Subject,
 };
 
 /// Most limits and shares whose thresholds are counted.
@@ -49,6 +52,8 @@ pub struct Metrics {
     keyring: Arc<Keyring>,
     cells: cells::Cells,
     descriptors: descriptors::Descriptors,
+    challenges: challenges::Challenges,
+    geo: geo::GeoCounts,
     instances: instances::Instances,
     limits: limits::Limits,
     only_successes: only_successes::OnlySuccesses,
@@ -155,6 +160,8 @@ impl Metrics {
             keyring,
             cells: cells::Cells::default(),
             descriptors: descriptors::Descriptors::default(),
+            challenges: challenges::Challenges::default(),
+            geo: geo::GeoCounts::default(),
             instances: instances::Instances::default(),
             limits: limits::Limits::default(),
             only_successes: only_successes::OnlySuccesses::default(),
@@ -285,7 +292,7 @@ const fn said(answer: &KeyedAnswer) -> (&'static str, Mode) {
 fn labels_of<'a>(seen: &DecisionEvent<'a>) -> (&'static str, &'a str) {
     let decision = seen.decision;
     match seen.subject {
-        Subject::Guard(op, _) => ("guard", flow_name(op.flow())),
+        Subject::Guard(op, _) => ("guard", op_class(op)),
         Subject::Request(_) | Subject::Descriptors(..) => {
             let scope = match decision.limits.first() {
                 _ if seen.bypassed.is_some() => "allowlist",
@@ -326,6 +333,11 @@ impl Observer for Metrics {
         self.cells.count(place, decision.outcome, decision.mode);
         if is_exceeded(decision) {
             self.cells.count_exceeded(place);
+        }
+        if let Subject::Request(facts) = seen.subject
+            && let Some(geo) = facts.geo.known()
+        {
+            self.geo.count(geo, !decision.is_allowed());
         }
         if decision.would_refuse() {
             self.cells.count_shadow(place);
@@ -404,6 +416,10 @@ impl Observer for Metrics {
 
     fn instance(&self, address: &str, failure: Option<InstanceFailure>) {
         self.instances.saw(address, failure);
+    }
+
+    fn challenge(&self, event: &ChallengeEvent) {
+        self.challenges.saw(event);
     }
 
     fn not_asked(&self, _policy: Policy) {

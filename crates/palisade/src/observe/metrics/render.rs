@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::atomic::Ordering;
 
+use palisade_core::geo::DatabaseState;
 use palisade_store::StoreRisks;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
@@ -98,6 +99,10 @@ impl Metrics {
             names::EXCEEDED => series(self.cells.exceeded()),
             names::SHADOW_EXCEEDED => series(self.cells.shadow()),
             names::DESCRIPTORS => series(self.descriptors.read()),
+            names::COUNTRY_REQUESTS => series(self.geo.countries()),
+            names::NETWORK_REQUESTS => series(self.geo.networks()),
+            names::PLACES_STALE => databases(figures, |one| u64::from(one.error.is_some())),
+            names::PLACES_REFUSED => databases(figures, |one| one.refused),
             names::STORE_LATENCY => histogram(self.latency.read()),
             names::REFILL_SECONDS => histogram(self.refill.read()),
             names::ORG_QUOTA_REMAINING => labelled(self.orgs.read()),
@@ -149,6 +154,7 @@ impl Metrics {
                 });
                 Value::Series(named.collect())
             }
+            names::CHALLENGES => series(self.challenges.read()),
             names::UNDER_ATTACK => {
                 let classes = figures.attacks.iter();
                 labelled(
@@ -229,6 +235,15 @@ fn risks(risks: Option<StoreRisks>) -> Value {
     labelled(
         series
             .map(|(risk, is_run)| (risk.to_owned(), u64::from(is_run)))
+            .collect(),
+    )
+}
+
+fn databases(figures: &Figures, number: fn(&DatabaseState) -> u64) -> Value {
+    let databases = figures.geo.iter();
+    labelled(
+        databases
+            .map(|one| (one.name.to_owned(), number(one)))
             .collect(),
     )
 }

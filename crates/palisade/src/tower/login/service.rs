@@ -105,8 +105,9 @@ impl<F> Login<F> {
             return Ok(Admitted { request, tried });
         };
         let (mut parts, body) = request.into_parts();
-        let ip = self.gate.client_of(&parts, id.as_ref()).await?;
-        let facts = attempt.facts(ip, id, &parts);
+        let (ip, stated) = self.gate.client_of(&parts, id.as_ref()).await?;
+        let mut facts = attempt.facts(ip, id, &parts);
+        facts.geo.stated = stated;
         let decided = self.ask(self.ops.check, &facts).await?;
         if !decided.decision().is_allowed() {
             return Err(Refusal::of(decided));

@@ -1,10 +1,11 @@
-//! Batches with `"op": "reserve"`, `extend`, `settle` or `release` among their members.
+//! Batches with `"op": "reserve"`, `extend`, `settle`, `release` or `otp.send` among their members.
 
 use palisade::engine::{Hold, ReservationError};
 use palisade::wire::{
-    self, ExtendedAnswer, FollowUp, RawFollowUp, RawRequest, ReserveCall, ReservedAnswer,
+    self, ExtendedAnswer, FollowUp, RawFollowUp, RawGuard, RawRequest, ReserveCall, ReservedAnswer,
     SettledAnswer,
 };
+use palisade_core::facts::{GuardFacts, GuardOp};
 use palisade_core::{Id, RequestFacts};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -17,7 +18,7 @@ use crate::surfaces::exchange::{Reply, reply};
 
 /// Whether a body may have such members. Plain checks are read in one pass without this module.
 pub(super) fn has_any(bytes: &[u8]) -> bool {
-    let words: [&[u8]; 2] = [b"\"reserve\"", b"\"reservation\""];
+    let words: [&[u8]; 3] = [b"\"reserve\"", b"\"reservation\"", b"\"otp.send\""];
     words
         .iter()
         .any(|word| bytes.windows(word.len()).any(|found| found == *word))
@@ -40,6 +41,7 @@ enum Member {
     Check(Box<RequestFacts>),
     Reserve(Box<RequestFacts>, Hold),
     FollowUp(Step, Box<FollowUp>),
+    Send(Box<GuardFacts>),
 }
 
 /// Answers a batch one member after the other. Nothing is charged unless every member can be read.
@@ -79,7 +81,8 @@ fn member(
         _ => None,
     };
     let is_reserve = op == "reserve";
-    if is_reserve || step.is_some() {
+    let is_send = op == GuardOp::OtpSend.name();
+    if is_reserve || is_send || step.is_some() {
         // The types of these members have no `op`. That of a check has one, for jobs.
         fields.remove("op");
     }
@@ -91,6 +94,18 @@ fn member(
         let asked = raw.into_follow_up()?;
         fits(step, &asked)?;
         return Ok((Member::FollowUp(step, Box::new(asked)), own));
+    }
+    if is_send {
+        let text = Value::Object(fields).to_string();
+        let raw: RawGuard<'_> = wire::parse(text.as_bytes())?;
+        let mut facts = raw.into_facts()?;
+        facts.validate(GuardOp::OtpSend)?;
+        facts.correlation_id = facts.correlation_id.or_else(|| correlation.clone());
+        match &facts.request_id {
+            Some(given) => own = RequestId::given(given),
+            None => facts.request_id = own.id(),
+        }
+        return Ok((Member::Send(Box::new(facts)), own));
     }
     let (mut facts, hold) = if is_reserve {
         let ReserveCall { facts, mut hold } = ReserveCall::of(fields, decide.encoded_slash())?;
@@ -126,6 +141,10 @@ async fn answer(decide: &Decide, member: Member, id: &RequestId) -> Value {
             Err(error) => problem(error.into(), id),
         },
         Member::FollowUp(step, asked) => follow_up(decide, step, &asked, id).await,
+        Member::Send(facts) => match engine.guard(GuardOp::OtpSend, &facts).await {
+            Ok(answer) => json(&reply::rendered(&answer, id)),
+            Err(error) => problem(error.into(), id),
+        },
     }
 }
 

@@ -4,7 +4,8 @@
 //! The seal keeps others from choosing an id. The id reveals nothing about anybody. Only the
 //! account's record tells whether an account knows it.
 
-use http::header::{COOKIE, HeaderMap, HeaderValue};
+use http::header::{HeaderMap, HeaderValue};
+use palisade::extract::cookies;
 use palisade_core::Id;
 use palisade_core::key::{Digest, Domain, Keyring, Seal};
 
@@ -26,14 +27,7 @@ impl DeviceId {
     /// Returns the id of the first cookie called `name` with a valid seal, under the current secret
     /// or the one before.
     pub(super) fn read(headers: &HeaderMap, name: &str, keyring: &Keyring) -> Option<Self> {
-        headers
-            .get_all(COOKIE)
-            .iter()
-            .filter_map(|line| line.to_str().ok())
-            .flat_map(|line| line.split(';'))
-            .filter_map(|pair| pair.split_once('='))
-            .filter(|(key, _)| key.trim() == name)
-            .find_map(|(_, value)| opened(value.trim(), name, keyring))
+        cookies::values(headers, name).find_map(|value| opened(value, name, keyring))
     }
 
     /// The id as a fact.
@@ -81,6 +75,8 @@ fn opened(value: &str, name: &str, keyring: &Keyring) -> Option<DeviceId> {
 
 #[cfg(test)]
 mod tests {
+    use http::header::COOKIE;
+
     use super::*;
 
     fn ring(current: u8, previous: Option<u8>) -> Keyring {

@@ -19,6 +19,7 @@ use palisade::engine::{LoadPermit, RequestAnswer};
 use palisade::extract::login::{
     AttemptOutcome, AttemptRequest, Unreadable, drop_other_names, ended, is_in_query, username,
 };
+use palisade_core::challenge::{ChallengeFlow, ShownPass};
 use palisade_core::facts::{Attempt, GuardFacts, GuardOp, HEADER_BYTES_MAX};
 use palisade_core::record::Flow;
 use palisade_core::{Id, RequestFacts};
@@ -91,6 +92,8 @@ pub(super) struct Tried<'a> {
     /// Facts that are already known.
     pub(super) seen: &'a RequestFacts,
     pub(super) body: &'a [u8],
+    /// The pass for its flow that the browser shows.
+    pub(super) pass: Option<Box<ShownPass>>,
     /// Whether the client speaks TLS. If so, its cookie is only sent within TLS.
     pub(super) is_secure: bool,
 }
@@ -130,8 +133,10 @@ impl Login {
         let keyring = enforcer.engine.keyring();
         let cookie = route.device_cookie.as_deref();
         let device = cookie.and_then(|name| DeviceId::read(headers, name, keyring));
+        let mut facts = facts(tried, account, device.as_ref());
+        facts.pass.clone_from(&tried.pass);
         Ok(Some(Self {
-            facts: facts(tried, account, device.as_ref()),
+            facts,
             asked: AttemptRequest::of(&tried.parts.method, uri.path(), headers),
             device,
             is_secure: tried.is_secure,
@@ -142,6 +147,11 @@ impl Login {
     /// True if the browser has a device cookie of ours: it has logged in before.
     pub(super) const fn is_of_known_device(&self) -> bool {
         self.device.is_some()
+    }
+
+    /// The flow that a challenge frees.
+    pub(super) fn flow(&self) -> ChallengeFlow {
+        self.route.flow.into()
     }
 
     /// Asks the guard and the lockout, and opens the attempt (G-PENDING).
@@ -304,6 +314,7 @@ fn facts(tried: &Tried<'_>, account: Id, device: Option<&DeviceId>) -> GuardFact
     let (headers, seen) = (&tried.parts.headers, tried.seen);
     let mut facts = GuardFacts::new(seen.ip);
     facts.user_agent.clone_from(&seen.user_agent);
+    facts.geo.clone_from(&seen.geo);
     facts.accept_language = text(headers, &ACCEPT_LANGUAGE);
     facts.platform = text(headers, &PLATFORM);
     facts.username = Some(account.clone());

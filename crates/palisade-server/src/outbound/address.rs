@@ -1,4 +1,4 @@
-//! Addresses that a webhook may be sent to: public ones, unless the operator allows others.
+//! Addresses that requests may be sent to: public ones, unless the operator allows others.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
