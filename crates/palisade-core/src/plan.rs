@@ -112,6 +112,7 @@ impl<'p> Charge<'p> {
             previous: previous.map(Box::new),
             cost: self.cost,
             on_exceed: OnExceed::Deny,
+            from: self.from,
         })
     }
 

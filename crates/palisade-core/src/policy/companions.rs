@@ -81,6 +81,7 @@ fn companion(def: &LimitDef, scope: Scope, role: Role, spec: BucketSpec) -> Limi
         warn_at: Vec::new(),
         max_share: None,
         under_attack: None,
+        challenge: None,
         on_expiry: OnExpiry::Keep,
         ..def.clone()
     };
@@ -93,6 +94,7 @@ fn companion(def: &LimitDef, scope: Scope, role: Role, spec: BucketSpec) -> Limi
         role,
         companions: Box::default(),
         tightened: None,
+        beyond: None,
         def: own,
     }
 }

@@ -19,7 +19,7 @@ use std::sync::atomic::AtomicU64;
 use arrayvec::ArrayVec;
 use palisade_core::challenge::{ChallengeFlow, ChallengeKind, ChallengeRefusal};
 use palisade_core::key::{Prefix, SegmentKind};
-use palisade_core::limit::{Algorithm, BucketSpec, Window};
+use palisade_core::limit::{Algorithm, BucketSpec, CountsFrom, Window};
 use palisade_core::plan::{Charge, OnExceed};
 use palisade_core::policy::{Accuracy, Dimension, Limit, LimitDef};
 use palisade_core::time::{MINUTE, retry_after_seconds};
@@ -107,6 +107,7 @@ impl Engine {
             previous: None,
             cost: 1,
             on_exceed: OnExceed::Deny,
+            from: CountsFrom::Now,
         };
         let charged = self
             .counters
