@@ -83,6 +83,7 @@ fn companion(def: &LimitDef, scope: Scope, role: Role, spec: BucketSpec) -> Limi
         under_attack: None,
         challenge: None,
         on_expiry: OnExpiry::Keep,
+        challenge: None,
         ..def.clone()
     };
     Limit {
@@ -93,6 +94,7 @@ fn companion(def: &LimitDef, scope: Scope, role: Role, spec: BucketSpec) -> Limi
         key_suffix: format!("{class}:name:{}:{label}", escape(&def.name)).into(),
         role,
         companions: Box::default(),
+        beyond: None,
         tightened: None,
         beyond: None,
         def: own,

@@ -310,11 +310,11 @@ mod tests {
             ),
             (
                 r#"{"at":"2026-01-01T00:00:00Z","op":"api.hit","ip":"::1","expect":{"decsion":null}}"#,
-                "`expect` has a member that no answer has; it may have body, challenge, \
-                 challenge_refused, code, decision, \
-                 delay_ms, error, expired, headers, late, level, limits, lockout, mode, not_asked, \
-                 over, reasons, recorded, remaining, request_id, reservation, retry_after, \
-                 rule, rules, shadow, status, statuses",
+                "`expect` has a member that no answer has; it may have \
+                 attack, body, challenge, challenge_refused, code, decision, delay_ms, \
+                 error, expired, headers, late, level, limit_in_force, limits, lockout, \
+                 mode, not_asked, over, reasons, recorded, remaining, request_id, \
+                 reservation, retry_after, rule, rules, shadow, status, statuses",
             ),
         ];
         for (line, message) in cases {

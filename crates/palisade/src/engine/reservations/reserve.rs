@@ -488,7 +488,7 @@ fn asking(facts: &RequestFacts, policy: &PolicySet) -> Result<RequestFacts, Fiel
     let mut facts = facts.clone();
     // A plain cost counts as requests and, if a limit counts bytes, as bytes.
     if facts.costs.is_none() {
-        let cost = u64::from(facts.cost.map_or(1, std::num::NonZeroU32::get));
+        let cost = facts.cost.map_or(1, std::num::NonZeroU64::get);
         let bytes = Costs::new([("content-bytes", cost)])?;
         let has_bytes = policy.knows_units(&bytes).is_ok();
         let units = ["requests", "content-bytes"].into_iter();
