@@ -111,7 +111,7 @@ pub struct Reservation {
 pub struct Corrections {
     /// Charges that go back, as far as their buckets still count them.
     pub back: Vec<Line>,
-    /// What was used of charges that go back whole, to be charged whether or not it fits, from the
+    /// Use of charges that go back whole, to be charged whether or not it fits, from the
     /// instant at which it was reserved: the line's.
     pub used: Vec<Line>,
     /// Surplus, to be charged whether or not it fits.

@@ -419,7 +419,7 @@ impl Engine {
         self.keyring.hmac(Domain::Receipt, &said).current
     }
 
-    /// What a caller may still hold of a bucket; its whole share if the store does not say.
+    /// Amount that a caller may still hold of a bucket; its whole share if the store does not say.
     async fn left_of_share(&self, charge: &Charge<'_>) -> u64 {
         let looked = std::slice::from_ref(charge);
         let found = self.counters.store.look(looked, self.link.request_ends());
