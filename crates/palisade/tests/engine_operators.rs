@@ -56,7 +56,6 @@ impl Observer for Heard {
             Change::CacheInvalidated => "invalidated".to_owned(),
             Change::ReservationReleased { .. } => "released".to_owned(),
             Change::BlockLifted { .. } => "lifted".to_owned(),
-            Change::AttackSet { .. } => "attack".to_owned(),
         });
     }
 }
