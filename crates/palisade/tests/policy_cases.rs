@@ -38,7 +38,7 @@ async fn mismatches(path: &Path, policy: Option<&Path>) -> usize {
 
 /// Folders with a policy of their own (Envoy's calls, budgets, challenges, places, attacks, sends),
 /// with their number of files.
-const WITH_POLICIES: [(&str, usize); 7] = [
+const WITH_POLICIES: [(&str, usize); 8] = [
     ("rls", 10),
     ("rls/refunds", 1),
     ("budgets", 5),
