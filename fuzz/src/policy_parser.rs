@@ -18,7 +18,7 @@ pub(crate) fn policy_parser(data: &[u8]) {
     match load_text(path, text, &env, &Overrides::default()) {
         Ok(config) => {
             for limit in config.policy.limits() {
-                assert!(limit.def.cost.get() <= limit.def.spec.capacity());
+                assert!(u64::from(limit.def.cost.get()) <= limit.def.spec.capacity());
             }
         }
         Err(errors) => {

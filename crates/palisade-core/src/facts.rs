@@ -5,7 +5,7 @@ mod descriptors;
 use std::borrow::Cow;
 use std::fmt;
 use std::net::IpAddr;
-use std::num::NonZeroU32;
+use std::num::NonZeroU64;
 
 use serde::{Deserialize, Serialize};
 
@@ -243,7 +243,7 @@ pub struct RequestFacts {
     /// API key, raw; only its hash goes further.
     pub api_key: Option<Id>,
     /// Cost given by the caller.
-    pub cost: Option<NonZeroU32>,
+    pub cost: Option<NonZeroU64>,
     /// Costs by unit (B-UNIT), instead of `cost`; without either, the request costs one.
     pub costs: Option<Box<Costs>>,
     /// Requests a slot of every limit on what is in progress (B-SLOT): the caller then reports when

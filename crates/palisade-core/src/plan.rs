@@ -62,7 +62,7 @@ pub struct Charge<'p> {
     /// do not have the new secret yet use this name.
     pub previous: Option<Box<BucketName>>,
     /// Cost to be taken.
-    pub cost: u32,
+    pub cost: u64,
     /// Behaviour when the bucket is full.
     pub on_exceed: OnExceed,
     /// Instant from which the bucket counts the charge, if it keeps hits.
@@ -120,7 +120,7 @@ impl<'p> Charge<'p> {
     /// that a tenant whose limit was raised is not denied from memory.
     #[must_use]
     pub const fn memo(&self) -> Digest {
-        let figures = ((self.spec.limit() as u128) << 32) | self.spec.capacity() as u128;
+        let figures = ((self.spec.limit() as u128) << 64) | self.spec.capacity() as u128;
         Digest(self.id.0.wrapping_add(figures))
     }
 
@@ -146,7 +146,7 @@ impl<'p> Charge<'p> {
     /// Cost that must be left for the charge to be made: any at all, where a limit may be overdrawn.
     #[must_use]
     #[inline]
-    pub const fn required(&self) -> u32 {
+    pub const fn required(&self) -> u64 {
         match self.on_exceed {
             OnExceed::Overdraft => 1,
             OnExceed::Deny | OnExceed::Report | OnExceed::Count => self.cost,
@@ -157,15 +157,15 @@ impl<'p> Charge<'p> {
     /// forgives what would take it below its deepest debt; of a charge that reached it only the part
     /// that was certainly taken goes back (L-GIVE-BACK).
     #[must_use]
-    pub fn returnable(&self, reading: &Reading) -> u32 {
+    pub fn returnable(&self, reading: &Reading) -> u64 {
         match self.spec.deepest_debt() {
-            Some(debt) if reading.used >= u64::from(self.spec.capacity()) + debt => {
+            Some(debt) if reading.used >= self.spec.capacity() + debt => {
                 // Before an overdraft there was a token left, and it went with the whole debt.
                 let taken = match self.on_exceed {
                     OnExceed::Overdraft => debt + 1,
                     OnExceed::Deny | OnExceed::Report | OnExceed::Count => 0,
                 };
-                self.cost.min(u32::try_from(taken).unwrap_or(u32::MAX))
+                self.cost.min(taken)
             }
             _ => self.cost,
         }
@@ -190,7 +190,7 @@ impl<'p> Charge<'p> {
         if self.limit.denies_all() {
             return 0;
         }
-        u64::from(self.spec.capacity())
+        self.spec.capacity()
     }
 
     /// The bucket's name in shared stores (T-KEYS):

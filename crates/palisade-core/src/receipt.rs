@@ -5,13 +5,13 @@
 //! Its holder can give these charges back and nothing else: a changed byte is refused.
 
 use std::hash::Hasher;
-use std::num::NonZeroU32;
+use std::num::{NonZeroU32, NonZeroU64};
 
 use arrayvec::ArrayVec;
 use siphasher::sip128::{Hasher128, SipHasher24};
 
 use crate::key::{Digest, Domain, Keyring, SEGMENTS_MAX, Seal, Segment, SegmentKind};
-use crate::limit::{Algorithm, BucketSpec, CountsFrom, Window};
+use crate::limit::{Algorithm, BucketSpec, COUNT_MAX, CountsFrom, Window};
 use crate::plan::{Charge, OnExceed};
 use crate::policy::{Dimension, Family, Limit, LimitDef};
 use crate::time::Micros;
@@ -58,7 +58,7 @@ pub struct Line {
     /// Definition of the bucket when it was charged.
     pub spec: BucketSpec,
     /// The cost.
-    pub cost: u32,
+    pub cost: u64,
     /// When it was taken, by the clock of `place`.
     pub at: Micros,
     /// Place where it was taken.
@@ -95,7 +95,7 @@ impl Line {
 
     /// This line with another cost and instant.
     #[must_use]
-    pub fn charged(&self, cost: u32, at: Micros) -> Self {
+    pub fn charged(&self, cost: u64, at: Micros) -> Self {
         let mut line = self.clone();
         (line.cost, line.at) = (cost, at);
         line
@@ -246,8 +246,8 @@ pub(crate) fn write_line(out: &mut Vec<u8>, line: &Line, known: &mut ArrayVec<Se
         out,
         algorithm_code(line.spec.algorithm()) << 1 | u64::from(line.place == Place::Process),
     );
-    number(out, u64::from(line.spec.limit()));
-    number(out, u64::from(line.spec.capacity()));
+    number(out, line.spec.limit());
+    number(out, line.spec.capacity());
     number(
         out,
         match line.spec.window() {
@@ -257,7 +257,7 @@ pub(crate) fn write_line(out: &mut Vec<u8>, line: &Line, known: &mut ArrayVec<Se
             Window::Year => u64::MAX,
         },
     );
-    number(out, u64::from(line.cost));
+    number(out, line.cost);
     number(out, line.at.0);
     number(out, line.segments.len() as u64);
     for segment in &line.segments {
@@ -302,6 +302,10 @@ impl Reader<'_> {
         u32::try_from(self.number()?).ok()
     }
 
+    fn cost(&mut self) -> Option<u64> {
+        self.number().filter(|cost| *cost <= COUNT_MAX)
+    }
+
     pub(crate) fn text(&mut self) -> Option<String> {
         let length = usize::try_from(self.number()?).ok()?;
         let (first, rest) = self.0.split_at_checked(length)?;
@@ -330,14 +334,14 @@ impl Reader<'_> {
     pub(crate) fn line(&mut self, known: &mut ArrayVec<Segment, 16>) -> Option<Line> {
         let (limit, id) = (self.digest()?, self.digest()?);
         let (kind, place) = self.kind()?;
-        let amount = NonZeroU32::new(self.small()?)?;
-        let burst = NonZeroU32::new(self.small()?)?;
+        let amount = NonZeroU64::new(self.number()?)?;
+        let burst = NonZeroU64::new(self.number()?)?;
         let window = match self.number()? {
             0 => Window::Month,
             u64::MAX => Window::Year,
             span => Window::Span(span),
         };
-        let (cost, at) = (self.small()?, Micros(self.number()?));
+        let (cost, at) = (self.cost()?, Micros(self.number()?));
         let mut segments = ArrayVec::new();
         for _ in 0..self.number()? {
             segments.try_push(self.segment(known)?).ok()?;
@@ -388,7 +392,13 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::limit::FIGURE_MAX;
     use crate::time::{MINUTE, SECOND};
+
+    /// A spec that every window allows.
+    fn spec(algorithm: Algorithm, window: Window) -> BucketSpec {
+        BucketSpec::new(algorithm, NonZeroU32::MIN, window, None).unwrap()
+    }
 
     fn ring(secret: u8) -> Keyring {
         Keyring::new(&[secret; 32], None).unwrap()
@@ -400,10 +410,10 @@ mod tests {
             id in any::<u128>(),
             kinds in proptest::collection::vec((1_u8..=9, 0_u128..4), 0..SEGMENTS_MAX),
             kind in 0_usize..4,
-            amount in 1_u32..=u32::MAX,
+            amount in prop_oneof![1..=u64::from(u32::MAX), 1..=FIGURE_MAX, Just(FIGURE_MAX)],
             window in 1_u64..100 * MINUTE,
             is_month in any::<bool>(),
-            cost in 1_u32..=u32::MAX,
+            cost in prop_oneof![1..=u64::from(u32::MAX), 1..=COUNT_MAX, Just(COUNT_MAX)],
             at in any::<u64>(),
             is_here in any::<bool>(),
         ) -> Line {
@@ -413,7 +423,7 @@ mod tests {
             ][kind];
             let is_month = is_month && algorithm == Algorithm::FixedWindow;
             let window = if is_month { Window::Month } else { Window::Span(window) };
-            let amount = NonZeroU32::new(amount).unwrap();
+            let amount = NonZeroU64::new(amount).unwrap();
             Line {
                 limit: Digest(limit),
                 id: Digest(id),
@@ -421,7 +431,9 @@ mod tests {
                     kind: SegmentKind::from_code(kind).unwrap(),
                     digest: Digest(digest),
                 }).collect(),
-                spec: BucketSpec::new(algorithm, amount, window, None).unwrap(),
+                // Not every window and limit make a token bucket.
+                spec: BucketSpec::new(algorithm, amount, window, None)
+                    .unwrap_or_else(|_| spec(algorithm, window)),
                 cost,
                 at: Micros(at),
                 place: if is_here { Place::Process } else { Place::Store },

@@ -6,7 +6,7 @@
 )]
 
 use std::collections::HashMap;
-use std::num::NonZeroU32;
+use std::num::{NonZeroU32, NonZeroU64};
 
 use palisade_core::facts::{ClientFacts, Id, Layers, RequestFacts};
 use palisade_core::key::Keyring;
@@ -79,7 +79,7 @@ prop_compose! {
             limits: named.collect(),
             clients: HashMap::new(),
             api_keys: HashMap::from([(hash_api_key(KEY).into(), known)]),
-            tiers: vec![("free".to_owned(), NonZeroU32::new(5), Overage::Blocked)],
+            tiers: vec![("free".to_owned(), NonZeroU64::new(5), Overage::Blocked)],
             bot_patterns: Vec::new(),
         }).unwrap()
     }
@@ -94,7 +94,7 @@ prop_compose! {
         given in proptest::array::uniform6(any::<bool>()),
         known_key in any::<bool>(),
         class in proptest::option::of("[abc]"),
-        cost in proptest::option::of(1_u32..8),
+        cost in proptest::option::of(1_u64..8),
         bot in any::<bool>(),
     ) -> RequestFacts {
         let [org, token, user, client, api_key, scopes] = given;
@@ -106,7 +106,7 @@ prop_compose! {
             client: id(client, "spa").map(|id| ClientFacts { id, kind: None }),
             api_key: id(api_key, if known_key { KEY } else { "a guess" }),
             scopes: scopes.then(|| vec![Id::new("scopes", "needed").unwrap()]),
-            cost: cost.and_then(NonZeroU32::new),
+            cost: cost.and_then(NonZeroU64::new),
             bot,
             ..RequestFacts::new([192, 0, 2, 1].into(), "GET", "/x")
         }
@@ -123,7 +123,7 @@ fn plan<'p>(policy: &'p PolicySet, facts: &RequestFacts, layers: Layers) -> Plan
 }
 
 /// The amount taken from each bucket.
-fn taken(charges: &[Charge<'_>]) -> Vec<(String, u32)> {
+fn taken(charges: &[Charge<'_>]) -> Vec<(String, u64)> {
     let taken = charges.iter().map(|charge| (charge.key(), charge.cost));
     taken.collect()
 }

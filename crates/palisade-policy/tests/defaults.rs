@@ -58,7 +58,7 @@ fn a_captcha_the_kind_of_a_challenge_is_told_where_it_belongs() {
 fn l_ip_l_user_l_client_l_global_t_org_the_default_limits() {
     let config = defaults();
     let policy = &config.policy;
-    let expected: [(&str, u32, u64, Scope); 21] = [
+    let expected: [(&str, u64, u64, Scope); 21] = [
         ("global-instance", 1_000, SECOND, Scope::Global),
         ("global-shared", 10_000, SECOND, Scope::Global),
         ("ip-auth", 10, MINUTE, Scope::Ip),

@@ -22,7 +22,7 @@ fn open(path: &Path) -> Arc<FileSource> {
     Arc::new(FileSource::open(path, PolicyLoader::default()).unwrap())
 }
 
-fn rate(source: &FileSource, name: &str) -> u32 {
+fn rate(source: &FileSource, name: &str) -> u64 {
     let bundle = source.current();
     bundle
         .policy
@@ -118,7 +118,7 @@ fn a_changed_candidate_replaces_the_candidate() {
 }
 
 /// Waits until the source says that a policy with this limit is in force.
-async fn until(source: &FileSource, expected: u32) {
+async fn until(source: &FileSource, expected: u64) {
     let mut changes = source.subscribe();
     let wait = changes.wait_for(|bundle| {
         let limit = bundle.policy.limit("ip-auth");

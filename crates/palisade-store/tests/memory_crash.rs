@@ -73,7 +73,10 @@ fn limits() -> Limits {
     let sliding = |window| spec(Algorithm::SlidingWheel, 1_000_000, Window::Span(window));
     let bucket = spec(Algorithm::TokenBucket, 1_000_000, Window::Span(3_650 * DAY));
     Limits {
-        quotas: TestLimits::quotas([("quota", spec(Algorithm::FixedWindow, u32::MAX, year))]),
+        quotas: TestLimits::quotas([(
+            "quota",
+            spec(Algorithm::FixedWindow, u32::MAX.into(), year),
+        )]),
         limits: TestLimits::new([
             ("long", sliding(DAY)),
             ("bucket", bucket),

@@ -37,7 +37,7 @@ const ALGORITHMS: [Algorithm; 4] = [
     Algorithm::FixedWindow,
 ];
 
-fn limits(limit: u32) -> Arc<TestLimits> {
+fn limits(limit: u64) -> Arc<TestLimits> {
     let of = |algorithm: Algorithm| {
         let spec = spec(algorithm, limit, Window::Span(HOUR));
         (algorithm.name(), spec)

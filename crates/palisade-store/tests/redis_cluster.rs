@@ -42,7 +42,7 @@ fn spread<'p>(limits: &'p TestLimits, limit: &str, subject: &str) -> Charge<'p> 
     charge
 }
 
-fn one(limit: u32) -> TestLimits {
+fn one(limit: u64) -> TestLimits {
     TestLimits::new([(
         "log",
         spec(Algorithm::SlidingLog, limit, Window::Span(HOUR)),

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use palisade_core::Digest;
-use palisade_core::limit::{Algorithm, Window};
+use palisade_core::limit::{Algorithm, FIGURE_MAX, Window};
 use palisade_core::plan::OnExceed;
 use palisade_core::record::{RecordKey, RecordKind, RecordWrite};
 use palisade_core::time::{DAY, HOUR, Micros, SECOND};
@@ -42,7 +42,7 @@ const ALGORITHMS: [Algorithm; 4] = [
     Algorithm::FixedWindow,
 ];
 
-fn of_each(limit: u32) -> TestLimits {
+fn of_each(limit: u64) -> TestLimits {
     let window = Window::Span(HOUR);
     TestLimits::new(ALGORITHMS.map(|algorithm| (algorithm.name(), spec(algorithm, limit, window))))
 }
@@ -96,9 +96,8 @@ async fn extreme_amounts_and_windows_are_exact() {
     let mut rng = Rng::new(11);
     let spans = [1_000, HOUR, 2 * HOUR, 20 * DAY, 3_660 * DAY];
     let windows = spans.map(Window::Span).into_iter().chain([Window::Month]);
-    for (window, limit) in
-        windows.flat_map(|window| [1, 255, 256, 70_000, u32::MAX].map(|limit| (window, limit)))
-    {
+    let limits = [1, 255, 256, 70_000, u32::MAX.into(), 1 << 40, FIGURE_MAX];
+    for (window, limit) in windows.flat_map(|window| limits.map(|limit| (window, limit))) {
         for algorithm in ALGORITHMS {
             let is_of_months = algorithm == Algorithm::FixedWindow || window != Window::Month;
             if algorithm == Algorithm::TokenBucket || !is_of_months {
@@ -110,10 +109,11 @@ async fn extreme_amounts_and_windows_are_exact() {
             clock.set(START);
             for step in 0..24 {
                 clock.advance(rng.below(span / 6 + 2));
-                let cost = match rng.below(4) {
+                let cost = match rng.below(5) {
                     0 => limit,
                     1 => 1,
-                    _ => 1 + u32::try_from(rng.below(u64::from(limit))).unwrap(),
+                    2 => 1 + rng.below(300.min(limit)),
+                    _ => 1 + rng.below(limit),
                 };
                 let on_exceed = match rng.below(4) {
                     0 => OnExceed::Count,
@@ -210,7 +210,7 @@ async fn keys_stay_as_long_as_their_state_matters_and_little_longer() {
     for span in [2_000, SECOND / 5, 7 * SECOND, HOUR, 30 * DAY] {
         for step in 0..120 {
             let algorithm = ALGORITHMS[rng.index(ALGORITHMS.len())];
-            let limit = 1 + u32::try_from(rng.below(200)).unwrap();
+            let limit = 1 + rng.below(200);
             let limits = TestLimits::new([("one", spec(algorithm, limit, Window::Span(span)))]);
             let charges = [limits.charge("one", "someone")];
             let done = match rng.below(6) {

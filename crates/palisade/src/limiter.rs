@@ -65,7 +65,7 @@ impl Quota {
     ///
     /// # Errors
     /// The window is zero or longer than ten years.
-    pub fn per(limit: u32, window: Duration) -> Result<Self, SpecError> {
+    pub fn per(limit: u64, window: Duration) -> Result<Self, SpecError> {
         Self::new(Algorithm::TokenBucket, limit, window, None)
     }
 
@@ -74,7 +74,7 @@ impl Quota {
     ///
     /// # Errors
     /// The window is zero or longer than ten years.
-    pub fn sliding(limit: u32, window: Duration) -> Result<Self, SpecError> {
+    pub fn sliding(limit: u64, window: Duration) -> Result<Self, SpecError> {
         Self::new(Algorithm::default_for(limit), limit, window, None)
     }
 
@@ -82,7 +82,7 @@ impl Quota {
     ///
     /// # Errors
     /// A burst that takes too long to refill.
-    pub fn with_burst(self, burst: u32) -> Result<Self, SpecError> {
+    pub fn with_burst(self, burst: u64) -> Result<Self, SpecError> {
         let window = Duration::from_micros(self.window_us);
         let (algorithm, limit) = (self.spec.algorithm(), self.spec.limit());
         Self::new(algorithm, limit, window, Some(burst))
@@ -90,11 +90,11 @@ impl Quota {
 
     fn new(
         algorithm: Algorithm,
-        limit: u32,
+        limit: u64,
         window: Duration,
-        burst: Option<u32>,
+        burst: Option<u64>,
     ) -> Result<Self, SpecError> {
-        let at_least_one = |number: u32| number.try_into().unwrap_or(std::num::NonZeroU32::MIN);
+        let at_least_one = |number: u64| number.try_into().unwrap_or(std::num::NonZeroU64::MIN);
         let window_us = u64::try_from(window.as_micros()).unwrap_or(u64::MAX);
         let burst = burst.map(at_least_one);
         let window = Window::Span(window_us);
@@ -229,7 +229,7 @@ impl<C: Clock> Limiter<C> {
 
     /// Takes `cost` units for `key`, all or nothing.
     #[inline]
-    pub fn check_n(&self, key: impl AsRef<[u8]>, cost: u32) -> Verdict {
+    pub fn check_n(&self, key: impl AsRef<[u8]>, cost: u64) -> Verdict {
         self.limiter.check_cost(key.as_ref(), cost)
     }
 
@@ -250,7 +250,7 @@ impl<C: Clock> Limiter<C> {
     /// assert!(!limiter.check_by("ann", &paid, 1).is_admitted());
     /// # Ok::<(), palisade::core::limit::SpecError>(())
     /// ```
-    pub fn check_by(&self, key: impl AsRef<[u8]>, quota: &Quota, cost: u32) -> Verdict {
+    pub fn check_by(&self, key: impl AsRef<[u8]>, quota: &Quota, cost: u64) -> Verdict {
         self.limiter.check_by(key.as_ref(), &quota.spec, cost)
     }
 
@@ -300,7 +300,7 @@ impl<C: Clock> Limiter<C> {
     ///
     /// # Errors
     /// [`NeverFits`] if it is more than the quota admits at once.
-    pub async fn until_ready_n(&self, key: impl AsRef<[u8]>, cost: u32) -> Result<(), NeverFits> {
+    pub async fn until_ready_n(&self, key: impl AsRef<[u8]>, cost: u64) -> Result<(), NeverFits> {
         // A loop, because another waiter may have taken the units meanwhile.
         while let Verdict::Denied { retry_at } = self.check_n(key.as_ref(), cost) {
             // This instant stands for never.
@@ -380,7 +380,7 @@ mod tests {
         (limiter, clock)
     }
 
-    fn quotas(limit: u32) -> [Quota; 3] {
+    fn quotas(limit: u64) -> [Quota; 3] {
         let minute = Duration::from_secs(60);
         [
             Quota::per(limit, minute).unwrap(),
@@ -409,7 +409,7 @@ mod tests {
     fn keys_beyond_the_bound_share_and_nobody_is_forgotten() {
         for quota in quotas(2) {
             let (limiter, _) = limiter(quota, 10);
-            let capacity = u32::try_from(limiter.peek("first").remaining).unwrap();
+            let capacity = limiter.peek("first").remaining;
             assert!(limiter.check_n("first", capacity).is_admitted());
             for number in 0..1_000_u32 {
                 let _ = limiter.check(number.to_le_bytes());

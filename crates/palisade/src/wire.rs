@@ -184,7 +184,15 @@ mod tests {
             ),
             (
                 r#"{"ip":"::1","method":"GET","path":"/","cost":0}"#,
-                "`cost` must be 1 to 4294967295",
+                "`cost` must be 1 to 140737488355328",
+            ),
+            (
+                r#"{"ip":"::1","method":"GET","path":"/","cost":140737488355329}"#,
+                "`cost` must be 1 to 140737488355328",
+            ),
+            (
+                r#"{"ip":"::1","method":"GET","path":"/","cost":-1}"#,
+                "`cost` has the wrong type or is out of range",
             ),
             (
                 r#"{"ip":"::1","method":"GET","path":"/","cost":"canary"}"#,

@@ -11,7 +11,7 @@
 mod engine_support;
 
 use std::collections::HashMap;
-use std::num::NonZeroU32;
+use std::num::{NonZeroU32, NonZeroU64};
 use std::sync::Arc;
 
 use engine_support::shared::Shared;
@@ -118,11 +118,11 @@ prop_compose! {
     }
 }
 
-fn facts(cost: u32, is_tenant: bool, layers: Layers) -> RequestFacts {
+fn facts(cost: u64, is_tenant: bool, layers: Layers) -> RequestFacts {
     RequestFacts {
         org: is_tenant.then(|| Id::new("org", "acme").unwrap()),
         user: Some(Id::new("user", "u").unwrap()),
-        cost: NonZeroU32::new(cost),
+        cost: NonZeroU64::new(cost),
         layers,
         ..RequestFacts::new([192, 0, 2, 1].into(), "GET", "/x")
     }
@@ -132,7 +132,7 @@ fn facts(cost: u32, is_tenant: bool, layers: Layers) -> RequestFacts {
 #[derive(Clone, Copy, Debug)]
 struct Hit {
     at: Micros,
-    cost: u32,
+    cost: u64,
     in_outage: bool,
 }
 
@@ -206,7 +206,7 @@ impl Bench {
             if decision.is_allowed() {
                 hits.push(Hit {
                     at: self.clock.now(),
-                    cost: facts.cost.map_or(1, NonZeroU32::get),
+                    cost: facts.cost.map_or(1, NonZeroU64::get),
                     in_outage: index >= healthy,
                 });
             }
@@ -251,8 +251,8 @@ impl Bench {
     }
 }
 
-fn facts_cost(facts: &RequestFacts) -> u32 {
-    facts.cost.map_or(1, NonZeroU32::get)
+fn facts_cost(facts: &RequestFacts) -> u64 {
+    facts.cost.map_or(1, NonZeroU64::get)
 }
 
 proptest! {
@@ -261,7 +261,7 @@ proptest! {
     #[test]
     fn f_fallback_an_outage_admits_no_more_than_the_policy(
         policy in policy(),
-        cost in 1_u32..4,
+        cost in 1_u64..4,
         is_tenant in any::<bool>(),
         layers in prop_oneof![
             4 => Just(Layers::All), 1 => Just(Layers::Edge), 1 => Just(Layers::Identity),

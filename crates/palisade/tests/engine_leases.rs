@@ -88,7 +88,7 @@ impl Bench {
         self.admitted_of(count, 1).await
     }
 
-    async fn admitted_of(&self, count: usize, cost: u32) -> usize {
+    async fn admitted_of(&self, count: usize, cost: u64) -> usize {
         let facts = format!(r#"{{"ip":"203.0.113.1","method":"GET","path":"/x","cost":{cost}}}"#);
         let facts = request(&facts);
         let mut admitted = 0;
@@ -127,7 +127,7 @@ impl Bench {
     }
 }
 
-const fn charge(by: By, cost: u32) -> Asked {
+const fn charge(by: By, cost: u64) -> Asked {
     Asked::Charge(by, cost)
 }
 
@@ -458,7 +458,7 @@ async fn r_shadow_a_leased_limit_that_is_full_has_nothing_left_whoever_else_deni
         "rate = \"100/min\"\naccuracy = \"leased\"\nshadow = true",
     ) + &of_edge("b", "rate = \"1/min\"");
     let bench = Bench::new(&text);
-    for used in 1..=100_u32 {
+    for used in 1..=100_u64 {
         let status = call(&bench.engine, &["a"]).await.statuses.remove(0);
         assert_eq!(
             (status.verdict, status.remaining),

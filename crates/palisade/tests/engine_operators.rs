@@ -11,7 +11,7 @@
 
 mod engine_support;
 
-use std::num::NonZeroU32;
+use std::num::{NonZeroU32, NonZeroU64};
 use std::sync::Arc;
 
 use engine_support::shared::Shared;
@@ -55,6 +55,7 @@ impl Observer for Heard {
             Change::CacheInvalidated => "invalidated".to_owned(),
             Change::ReservationReleased { .. } => "released".to_owned(),
             Change::BlockLifted { .. } => "lifted".to_owned(),
+            Change::AttackSet { .. } => "attack".to_owned(),
         });
     }
 }
@@ -106,7 +107,7 @@ fn parts() -> PolicyParts {
         };
         (hash_api_key(key).into(), registered)
     };
-    let quota = NonZeroU32::new(2);
+    let quota = NonZeroU64::new(2);
     let route = |pattern: &str, class: &str| {
         let mut route = Route::new(pattern).unwrap();
         route.class = Some(class.into());

@@ -34,7 +34,7 @@ struct Acme(Mutex<Option<Arc<TenantPolicy>>>);
 impl Acme {
     fn set(&self, per_minute: u32) {
         let limit = NonZeroU32::new(per_minute).unwrap();
-        let algorithm = Algorithm::default_for(per_minute);
+        let algorithm = Algorithm::default_for(per_minute.into());
         let spec = BucketSpec::new(algorithm, limit, Window::Span(MINUTE), None).unwrap();
         let base = policy("", &Env::default());
         let own = TenantPolicy::new(1, [(base.limit("org-burst").unwrap(), spec)]);

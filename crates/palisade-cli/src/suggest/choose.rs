@@ -63,7 +63,7 @@ pub(super) struct Limit {
     pub(super) rate: u64,
     pub(super) callers: u64,
     /// p50, p90, p99, p99.9 and the maximum.
-    pub(super) quantiles: [u32; 5],
+    pub(super) quantiles: [u64; 5],
 }
 
 /// Suggested limits, and the result of running the log through them.

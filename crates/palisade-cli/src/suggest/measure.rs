@@ -105,13 +105,13 @@ struct Caller([Peak; Window::ALL.len()]);
 /// Highest usage within one window.
 #[derive(Default)]
 struct Peak {
-    steps: VecDeque<(u64, u32)>,
-    used: u32,
-    most: u32,
+    steps: VecDeque<(u64, u64)>,
+    used: u64,
+    most: u64,
 }
 
 impl Peak {
-    fn count(&mut self, window: Window, at: Micros, cost: u32) {
+    fn count(&mut self, window: Window, at: Micros, cost: u64) {
         let step = at.0 / (window.micros() / STEPS);
         while let Some((_, count)) = self.steps.front().filter(|(s, _)| s + STEPS < step) {
             self.used -= count;
@@ -164,7 +164,7 @@ impl Measurements {
         let class = class_of(policy, facts);
         for kind in Kind::ALL {
             if let Some(caller) = kind.caller(&self.hasher, facts) {
-                let cost = facts.cost.map_or(1, std::num::NonZeroU32::get);
+                let cost = facts.cost.map_or(1, std::num::NonZeroU64::get);
                 for class in [class.clone(), None] {
                     self.use_up(Group { class, kind }, caller, event.at, cost);
                 }
@@ -172,7 +172,7 @@ impl Measurements {
         }
     }
 
-    fn use_up(&mut self, group: Group, caller: u64, at: Micros, cost: u32) {
+    fn use_up(&mut self, group: Group, caller: u64, at: Micros, cost: u64) {
         let next = u32::try_from(self.groups.len()).unwrap_or(u32::MAX);
         if self.groups.len() >= GROUPS_MAX && !self.groups.contains_key(&group) {
             self.unmeasured += 1;
@@ -198,7 +198,7 @@ impl Measurements {
     }
 
     /// Returns the peak of each caller of a group in a window, highest first.
-    pub(super) fn peaks(&self, group: &Group, window: Window) -> Vec<u32> {
+    pub(super) fn peaks(&self, group: &Group, window: Window) -> Vec<u64> {
         let Some(index) = self.groups.get(group) else {
             return Vec::new();
         };
@@ -207,7 +207,7 @@ impl Measurements {
             .iter()
             .position(|one| *one == window)
             .unwrap_or(0);
-        let mut peaks: Vec<u32> = callers
+        let mut peaks: Vec<u64> = callers
             .filter_map(|(_, caller)| caller.0.get(at).map(|peak| peak.most))
             .collect();
         peaks.sort_unstable_by_key(|most| std::cmp::Reverse(*most));

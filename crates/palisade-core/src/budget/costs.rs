@@ -1,9 +1,10 @@
 //! Costs in several units (B-UNIT).
 
 use crate::facts::FieldError;
+use crate::limit::FIGURE_MAX;
 
 /// Largest cost: a Lua number and a database column hold sums of it exactly.
-pub const AMOUNT_MAX: u64 = 1 << 47;
+pub const AMOUNT_MAX: u64 = FIGURE_MAX;
 /// Most units of one decision.
 pub const COSTS_MAX: usize = 16;
 /// Longest name of a unit, in bytes.

@@ -7,6 +7,7 @@ use arrayvec::ArrayVec;
 
 use super::{COSTS_MAX, Costs, is_unit_name};
 use crate::key::{Digest, Keyring, Segment};
+use crate::limit::COUNT_MAX;
 use crate::receipt::{
     LINES_MAX, Line, RECEIPT_BYTES_MAX, Reader, ReceiptError, number, seal_of, write_line,
 };
@@ -110,7 +111,7 @@ pub struct Reservation {
 pub struct Corrections {
     /// Charges that go back, as far as their buckets still count them.
     pub back: Vec<Line>,
-    /// What was used of charges that go back whole, to be charged whether or not it fits, from the
+    /// Use of charges that go back whole, to be charged whether or not it fits, from the
     /// instant at which it was reserved: the line's.
     pub used: Vec<Line>,
     /// Surplus, to be charged whether or not it fits.
@@ -172,18 +173,18 @@ impl Reservation {
                 .iter()
                 .filter(|one| one.shares(&self.parts[first]))
         };
-        let charged: u64 = own().map(|one| u64::from(one.line.cost)).sum();
+        let charged: u64 = own().map(|one| one.line.cost).sum();
         let parts: Vec<&Part> = own().collect();
         if matches!(self.parts[first].counts, Counts::Held { .. }) {
             return exchange(&parts, target, corrections);
         }
         let mut left = charged.saturating_sub(target);
         for part in parts.iter().rev() {
-            let cost = u32::try_from(left).unwrap_or(u32::MAX).min(part.line.cost);
-            left -= u64::from(cost);
+            let cost = left.min(part.line.cost);
+            left -= cost;
             corrections.back.extend(with_cost(&part.line, cost));
         }
-        let surplus = u32::try_from(target.saturating_sub(charged)).unwrap_or(u32::MAX);
+        let surplus = target.saturating_sub(charged).min(COUNT_MAX);
         if let Some(last) = parts.last() {
             corrections.more.extend(with_cost(&last.line, surplus));
         }
@@ -321,9 +322,9 @@ fn exchange(parts: &[&Part], target: u64, corrections: &mut Corrections) {
         if let (Counts::Held { taken, .. }, 1..) = (part.counts, left) {
             since = Some(part.line.charged(part.line.cost, taken));
         }
-        left = left.saturating_sub(u64::from(part.line.cost));
+        left = left.saturating_sub(part.line.cost);
     }
-    let cost = u32::try_from(target).unwrap_or(u32::MAX);
+    let cost = target.min(COUNT_MAX);
     let list = match left {
         0 => &mut corrections.used,
         _ => &mut corrections.more,
@@ -358,12 +359,12 @@ impl Part {
         }
     }
 
-    /// Weight of `amount` units in the part's bucket, at most `u32::MAX`.
+    /// Weight of `amount` units in the part's bucket, at most [`COUNT_MAX`].
     #[must_use]
-    pub fn weighed(&self, amount: u64) -> u32 {
+    pub fn weighed(&self, amount: u64) -> u64 {
         let unit = self.counts.unit();
         let weight = unit.map_or(1, |(_, weight)| u64::from(weight.get()));
-        u32::try_from(amount.saturating_mul(weight)).unwrap_or(u32::MAX)
+        amount.saturating_mul(weight).min(COUNT_MAX)
     }
 
     /// Whether both parts count units in the same bucket.
@@ -378,7 +379,7 @@ impl Part {
     }
 }
 
-fn with_cost(line: &Line, cost: u32) -> Option<Line> {
+fn with_cost(line: &Line, cost: u64) -> Option<Line> {
     (cost > 0).then(|| Line {
         cost,
         ..line.clone()

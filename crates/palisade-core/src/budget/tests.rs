@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::key::{Digest, Keyring, Segment, SegmentKind};
-use crate::limit::{Algorithm, BucketSpec, Window};
+use crate::limit::{Algorithm, BucketSpec, COUNT_MAX, Window};
 use crate::receipt::{Line, Place, Receipt};
 use crate::time::{MINUTE, Micros, SECOND};
 
@@ -13,7 +13,7 @@ fn ring(secret: u8) -> Keyring {
     Keyring::new(&[secret; 32], None).unwrap()
 }
 
-fn line(limit: u128, cost: u32, at: u64) -> Line {
+fn line(limit: u128, cost: u64, at: u64) -> Line {
     let amount = NonZeroU32::new(1_000).unwrap();
     let window = Window::Span(MINUTE);
     Line {
@@ -66,7 +66,7 @@ fn reservation() -> Reservation {
     }
 }
 
-fn costs(lines: &[Line]) -> Vec<(u128, u32, u64)> {
+fn costs(lines: &[Line]) -> Vec<(u128, u64, u64)> {
     lines
         .iter()
         .map(|line| (line.limit.0, line.cost, line.at.0))
@@ -151,8 +151,16 @@ fn b_bound_more_than_reserved_is_charged_by_its_weight() {
         .map(|line| (line.limit.0, line.cost))
         .collect();
     assert_eq!(more, [(1, 1), (2, 3), (3, 600)]);
-    let huge = reservation().corrections(&[1, AMOUNT_MAX]);
-    assert_eq!(huge.more[0].cost, u32::MAX, "as much as a bucket can owe");
+    let surplus = |used| {
+        let more = reservation().corrections(&[1, used]).more;
+        more.iter().map(|line| line.cost).max()
+    };
+    assert_eq!(surplus(AMOUNT_MAX), Some(AMOUNT_MAX - 400));
+    assert_eq!(
+        surplus(u64::MAX),
+        Some(COUNT_MAX),
+        "as much as a bucket can owe"
+    );
 }
 
 /// 400 tokens that go back at the end, 100 of them from an extension, of which the caller holds all.
@@ -207,7 +215,7 @@ fn b_expire_what_is_held_goes_back_whole_and_what_was_used_counts_from_when_it_w
         ];
         assert_eq!(back, whole, "{used}");
         assert_eq!(costs(&corrections.used), expected, "{used}");
-        let more: Vec<u32> = corrections.more.iter().map(|line| line.cost).collect();
+        let more: Vec<u64> = corrections.more.iter().map(|line| line.cost).collect();
         let beyond = if used > 400 { vec![500] } else { vec![] };
         assert_eq!(more, beyond, "{used}");
     }

@@ -2,7 +2,7 @@
 //! its bounds (R-IDS).
 
 use std::fmt;
-use std::num::NonZeroU32;
+use std::num::NonZeroU64;
 
 use super::{FieldError, ID_BYTES_MAX, Id, bounded};
 use crate::limit::Window;
@@ -19,18 +19,18 @@ pub const VALUE_BYTES_MAX: usize = 64 * 1024;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hits {
     /// Charges this many hits.
-    Charge(NonZeroU32),
+    Charge(NonZeroU64),
     /// Charges nothing; asks whether one hit would be admitted.
     Look,
     /// Gives this many hits back.
-    Refund(NonZeroU32),
+    Refund(NonZeroU64),
 }
 
 /// A limit that a descriptor carries in place of the policy's (R-OVERRIDE).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OwnFigure {
     /// Hits per window; zero denies everything.
-    pub amount: u32,
+    pub amount: u64,
     /// The window.
     pub window: Window,
 }
@@ -112,7 +112,7 @@ pub struct DescriptorFacts<'a> {
     domain: &'a str,
     descriptors: Vec<Descriptor<'a>>,
     /// Hits of every descriptor that states none of its own.
-    pub hits: NonZeroU32,
+    pub hits: NonZeroU64,
     /// Echoed in the answer and in logs.
     pub request_id: Option<Id>,
 }
@@ -135,7 +135,7 @@ impl<'a> DescriptorFacts<'a> {
         Ok(Self {
             domain,
             descriptors,
-            hits: NonZeroU32::MIN,
+            hits: NonZeroU64::MIN,
             request_id: None,
         })
     }
@@ -223,7 +223,7 @@ mod tests {
         own.hits = Some(Hits::Look);
         let plain = Descriptor::new([("k", "v")]);
         let mut facts = DescriptorFacts::new("edge", vec![own.clone(), plain.clone()]).unwrap();
-        let three = NonZeroU32::new(3).unwrap();
+        let three = NonZeroU64::new(3).unwrap();
         facts.hits = three;
         assert_eq!(facts.hits_of(&own), Hits::Look);
         assert_eq!(facts.hits_of(&plain), Hits::Charge(three));

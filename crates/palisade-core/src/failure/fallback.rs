@@ -3,7 +3,7 @@
 //!
 //! Auth has no unlimited variant: no configuration can leave it without a limit.
 
-use std::num::NonZeroU32;
+use std::num::{NonZeroU32, NonZeroU64};
 
 use crate::decision::{Decision, Enforcement, ErrorCode, Mode, Outcome, Reason};
 use crate::facts::FieldError;
@@ -39,24 +39,23 @@ impl Share {
 
     /// Returns this share of `limit`, rounded down, at least 1.
     #[must_use]
-    pub fn of(self, limit: u32) -> NonZeroU32 {
-        let share = u64::from(limit) * u64::from(self.0) / 100;
-        let share = u32::try_from(share).unwrap_or(limit);
-        NonZeroU32::new(share).unwrap_or(NonZeroU32::MIN)
+    pub fn of(self, limit: u64) -> NonZeroU64 {
+        let share = limit.saturating_mul(u64::from(self.0)) / 100;
+        NonZeroU64::new(share).unwrap_or(NonZeroU64::MIN)
     }
 
     /// Returns `spec` with its limit and burst cut to this share, for a request of `cost`. The
     /// burst keeps room for the whole cost: if a costly request took only the smaller burst, the
     /// bucket would be ready for the next one sooner than the policy's own (D32).
     #[must_use]
-    pub fn of_spec(self, spec: &BucketSpec, cost: u32) -> BucketSpec {
+    pub fn of_spec(self, spec: &BucketSpec, cost: u64) -> BucketSpec {
         let cut = |burst| {
             let limit = self.of(spec.limit());
             BucketSpec::new(spec.algorithm(), limit, spec.window(), burst)
         };
         // Rounding can make a burst too long to refill; the limit is then the burst.
         let burst = self.of(spec.capacity());
-        let cost = NonZeroU32::new(cost.min(spec.capacity()));
+        let cost = NonZeroU64::new(cost.min(spec.capacity()));
         cut(Some(cost.map_or(burst, |cost| burst.max(cost))))
             .or_else(|_| cut(None))
             .unwrap_or(*spec)
@@ -86,7 +85,7 @@ impl LocalCap {
     /// # Errors
     /// A burst that takes too long to refill.
     pub fn new(per_minute: NonZeroU32, smoothing: Option<BurstPace>) -> Result<Self, SpecError> {
-        let algorithm = Algorithm::default_for(per_minute.get());
+        let algorithm = Algorithm::default_for(per_minute.get().into());
         let smooth = |BurstPace { burst, per_second }| {
             let window = Window::Span(SECOND);
             BucketSpec::new(Algorithm::TokenBucket, per_second, window, Some(burst))

@@ -6,25 +6,43 @@
 //! burst + rate × w is never exceeded. When the rate changes, the time until the
 //! bucket is full carries over: never too much is admitted.
 
-use std::num::NonZeroU32;
+use std::num::NonZeroU64;
 
-use super::{BucketSpec, State};
+use super::{BucketSpec, SpecError, State};
 use crate::time::Micros;
 
 /// Ticks in a microsecond.
 pub(super) const TICKS_PER_MICRO: u64 = 1 << 12;
 
-pub(super) fn ticks(span_us: u64, limit: NonZeroU32, burst: NonZeroU32) -> Option<(u64, u64)> {
-    let interval =
-        (u128::from(span_us) * u128::from(TICKS_PER_MICRO)).div_ceil(u128::from(limit.get()));
+/// A rate may be rounded down by one part in this many: 2 %.
+const ROUNDING_MAX: u128 = 50;
+
+/// Ticks per token and per full burst.
+pub(super) fn ticks(
+    span_us: u64,
+    limit: NonZeroU64,
+    burst: NonZeroU64,
+) -> Result<(u64, u64), SpecError> {
+    let interval = ticks_in(span_us).div_ceil(u128::from(limit.get()));
     let tolerance = interval * u128::from(burst.get());
     // Leaves a third of the range each for the present, the burst and the cost of a charge.
-    (tolerance < u128::from(u64::MAX / 3)).then(|| {
-        Some((
-            u64::try_from(interval).ok()?,
-            u64::try_from(tolerance).ok()?,
-        ))
-    })?
+    if tolerance >= u128::from(u64::MAX / 3) {
+        return Err(SpecError::BurstTooLong);
+    }
+    let in_word = |ticks: u128| u64::try_from(ticks).map_err(|_| SpecError::BurstTooLong);
+    Ok((in_word(interval)?, in_word(tolerance)?))
+}
+
+/// Whether intervals of whole ticks keep the rate. Limits of 32 bits are accepted whatever is lost,
+/// as they always were.
+pub(super) fn keeps_rate(span_us: u64, limit: NonZeroU64) -> bool {
+    let (span, limit) = (ticks_in(span_us), u128::from(limit.get()));
+    let lost = span.div_ceil(limit) * limit - span;
+    limit <= u128::from(u32::MAX) || lost * ROUNDING_MAX <= span
+}
+
+fn ticks_in(span_us: u64) -> u128 {
+    u128::from(span_us) * u128::from(TICKS_PER_MICRO)
 }
 
 fn of(now: Micros) -> u64 {
@@ -35,20 +53,20 @@ fn to_micros_ceil(ticks: u64) -> Micros {
     Micros(ticks.div_ceil(TICKS_PER_MICRO))
 }
 
-pub(super) fn fits(spec: &BucketSpec, tat: u64, now: Micros, cost: u32) -> Option<Micros> {
+pub(super) fn fits(spec: &BucketSpec, tat: u64, now: Micros, cost: u64) -> Option<Micros> {
     let after = tat
         .max(of(now))
-        .saturating_add(spec.interval_ticks.saturating_mul(u64::from(cost)));
+        .saturating_add(spec.interval_ticks.saturating_mul(cost));
     let allowed_at = after.saturating_sub(spec.tolerance_ticks);
     (allowed_at > of(now)).then(|| to_micros_ceil(allowed_at))
 }
 
-pub(super) fn take(spec: &BucketSpec, state: &mut State, now: Micros, cost: u32) {
+pub(super) fn take(spec: &BucketSpec, state: &mut State, now: Micros, cost: u64) {
     let tat = match state {
         State::Gcra(tat) => (*tat).max(of(now)),
         _ => of(now),
     };
-    let after = tat.saturating_add(spec.interval_ticks.saturating_mul(u64::from(cost)));
+    let after = tat.saturating_add(spec.interval_ticks.saturating_mul(cost));
     // A cost that fits never comes this far.
     let deepest = full_at(spec, now).saturating_add(debt_ticks(spec));
     *state = State::Gcra(after.min(deepest.max(tat)));
@@ -66,7 +84,7 @@ pub(super) const fn deepest_debt(spec: &BucketSpec) -> u64 {
 }
 
 /// Whole tokens that [`take`] takes.
-pub(super) fn taken_of(spec: &BucketSpec, state: &State, now: Micros, cost: u32) -> u32 {
+pub(super) fn taken_of(spec: &BucketSpec, state: &State, now: Micros, cost: u64) -> u64 {
     let tat_of = |state: &State| match state {
         State::Gcra(tat) => (*tat).max(of(now)),
         _ => of(now),
@@ -74,11 +92,11 @@ pub(super) fn taken_of(spec: &BucketSpec, state: &State, now: Micros, cost: u32)
     let mut after = state.clone();
     take(spec, &mut after, now, cost);
     let taken = (tat_of(&after) - tat_of(state)) / spec.interval_ticks;
-    u32::try_from(taken).unwrap_or(u32::MAX).min(cost)
+    taken.min(cost)
 }
 
-pub(super) fn give_back(spec: &BucketSpec, tat: &mut u64, now: Micros, cost: u32) {
-    let back = tat.saturating_sub(spec.interval_ticks.saturating_mul(u64::from(cost)));
+pub(super) fn give_back(spec: &BucketSpec, tat: &mut u64, now: Micros, cost: u64) {
+    let back = tat.saturating_sub(spec.interval_ticks.saturating_mul(cost));
     *tat = back.max(of(now)).min((*tat).max(of(now)));
 }
 
@@ -90,9 +108,9 @@ pub(super) fn give_back_taken(
     tat: &mut u64,
     at: Micros,
     now: Micros,
-    cost: u32,
+    cost: u64,
 ) {
-    let taken = spec.interval_ticks.saturating_mul(u64::from(cost));
+    let taken = spec.interval_ticks.saturating_mul(cost);
     let left = taken.saturating_sub(of(Micros(now.since(at))));
     let back = tat.saturating_sub(left);
     *tat = back.max(of(now)).min((*tat).max(of(now)));

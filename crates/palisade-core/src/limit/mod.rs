@@ -18,7 +18,7 @@ mod sliding;
 mod spec;
 
 pub use sliding::Hits;
-pub use spec::{Algorithm, BucketSpec, SpecError, WHEEL_SLOTS, Window};
+pub use spec::{Algorithm, BucketSpec, COUNT_MAX, FIGURE_MAX, SpecError, WHEEL_SLOTS, Window};
 
 use crate::time::Micros;
 
@@ -75,7 +75,7 @@ impl BucketSpec {
     /// (L-COST), and it is answered with the end of time here.
     #[must_use]
     #[inline]
-    pub fn fits(&self, state: &State, now: Micros, cost: u32) -> Option<Micros> {
+    pub fn fits(&self, state: &State, now: Micros, cost: u64) -> Option<Micros> {
         if cost > self.capacity() {
             return Some(Micros(u64::MAX));
         }
@@ -89,12 +89,12 @@ impl BucketSpec {
 
     /// Records `cost` unconditionally. Call [`BucketSpec::fits`] first. A token bucket forgives what
     /// would take it below its deepest debt ([`BucketSpec::deepest_debt`]).
-    pub fn take(&self, state: &mut State, now: Micros, cost: u32) {
+    pub fn take(&self, state: &mut State, now: Micros, cost: u64) {
         self.take_from(state, now, (CountsFrom::Now, cost));
     }
 
     /// [`BucketSpec::take`] of a cost that a bucket of hits counts from another instant than now.
-    pub fn take_from(&self, state: &mut State, now: Micros, (from, cost): (CountsFrom, u32)) {
+    pub fn take_from(&self, state: &mut State, now: Micros, (from, cost): (CountsFrom, u64)) {
         self.adopt(state, now);
         match self.algorithm() {
             Algorithm::SlidingLog | Algorithm::SlidingWheel => {
@@ -108,7 +108,7 @@ impl BucketSpec {
     /// Part of `cost` that [`BucketSpec::take`] takes from this state: all of it, unless a token bucket
     /// forgives some.
     #[must_use]
-    pub fn taken_of(&self, state: &State, now: Micros, cost: u32) -> u32 {
+    pub fn taken_of(&self, state: &State, now: Micros, cost: u64) -> u64 {
         if self.algorithm() != Algorithm::TokenBucket {
             return cost;
         }
@@ -121,7 +121,7 @@ impl BucketSpec {
     ///
     /// A sliding counter gives back its oldest hits: the hits that stay are then never older than
     /// those really used, and no window slice is exceeded.
-    pub fn give_back(&self, state: &mut State, now: Micros, cost: u32) {
+    pub fn give_back(&self, state: &mut State, now: Micros, cost: u64) {
         self.adopt(state, now);
         match state {
             State::Empty => {}
@@ -140,7 +140,7 @@ impl BucketSpec {
     /// window only charges of the same window. From a token bucket's charge, all that can have
     /// drained since is deducted: as much has been refilled meanwhile. The caller must make sure
     /// that the charge was taken and was not given back before.
-    pub fn give_back_taken(&self, state: &mut State, at: Micros, now: Micros, cost: u32) {
+    pub fn give_back_taken(&self, state: &mut State, at: Micros, now: Micros, cost: u64) {
         match (self.algorithm(), state) {
             (Algorithm::SlidingLog | Algorithm::SlidingWheel, State::Hits(hits)) => {
                 hits.remove_taken(self, at, now, cost);
@@ -172,7 +172,7 @@ impl BucketSpec {
 
     /// Reads the bucket as a request of `cost` finds it.
     #[must_use]
-    pub fn read(&self, state: &State, now: Micros, cost: u32) -> Reading {
+    pub fn read(&self, state: &State, now: Micros, cost: u64) -> Reading {
         self.read_waiting(state, now, self.fits(state, now, cost))
     }
 
@@ -188,7 +188,7 @@ impl BucketSpec {
         };
         Reading {
             used,
-            remaining: u64::from(self.capacity()).saturating_sub(used),
+            remaining: self.capacity().saturating_sub(used),
             reset_at,
             retry_at,
         }
@@ -222,9 +222,9 @@ impl BucketSpec {
         if fits {
             return;
         }
-        let used = self.read(state, now, 1).used.min(u64::from(u32::MAX));
+        let used = self.read(state, now, 1).used;
         *state = State::Empty;
-        if let Ok(used @ 1..) = u32::try_from(used) {
+        if used > 0 {
             self.take(state, now, used.min(self.capacity()));
         }
     }

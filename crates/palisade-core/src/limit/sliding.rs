@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::{BucketSpec, CountsFrom, State};
+use super::{BucketSpec, COUNT_MAX, CountsFrom, State};
 use crate::time::Micros;
 
 /// Hits of a sliding counter, oldest first. Hits of one instant (or one slot of the
@@ -10,7 +10,7 @@ use crate::time::Micros;
 /// entries on a wheel.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hits {
-    entries: VecDeque<(Micros, u32)>,
+    entries: VecDeque<(Micros, u64)>,
     total: u64,
 }
 
@@ -29,7 +29,7 @@ impl Hits {
     /// Rebuilds hits from stored entries. An instant that is out of order is raised to that of its
     /// predecessor: a hit may be held longer, never shorter.
     #[must_use]
-    pub fn from_entries(stored: impl IntoIterator<Item = (Micros, u32)>) -> Self {
+    pub fn from_entries(stored: impl IntoIterator<Item = (Micros, u64)>) -> Self {
         let mut hits = Self::default();
         for (at, count) in stored {
             hits.append(at, count);
@@ -38,7 +38,7 @@ impl Hits {
     }
 
     /// The entries, oldest first.
-    pub fn entries(&self) -> impl Iterator<Item = (Micros, u32)> + '_ {
+    pub fn entries(&self) -> impl Iterator<Item = (Micros, u64)> + '_ {
         self.entries.iter().copied()
     }
 
@@ -58,7 +58,7 @@ impl Hits {
         self.entries.back().map_or(Micros(0), |(at, _)| *at)
     }
 
-    pub(super) fn push(&mut self, spec: &BucketSpec, now: Micros, (from, cost): (CountsFrom, u32)) {
+    pub(super) fn push(&mut self, spec: &BucketSpec, now: Micros, (from, cost): (CountsFrom, u64)) {
         self.prune(spec, now);
         let at = spec.hit_instant(now, from);
         match from {
@@ -68,29 +68,27 @@ impl Hits {
     }
 
     /// Puts hits in their place among the others.
-    fn insert(&mut self, at: Micros, cost: u32) {
+    fn insert(&mut self, at: Micros, cost: u64) {
+        let cost = cost.min(COUNT_MAX.saturating_sub(self.total));
         let place = self.entries.partition_point(|(kept, _)| *kept < at);
         match self.entries.get_mut(place) {
-            Some((kept, count)) if *kept == at && count.checked_add(cost).is_some() => {
-                *count += cost;
-            }
+            Some((kept, count)) if *kept == at => *count += cost,
             _ if cost > 0 => self.entries.insert(place, (at, cost)),
             _ => {}
         }
-        self.total += u64::from(cost);
+        self.total += cost;
     }
 
-    fn append(&mut self, at: Micros, cost: u32) {
+    fn append(&mut self, at: Micros, cost: u64) {
+        let cost = cost.min(COUNT_MAX.saturating_sub(self.total));
         if cost == 0 {
             return;
         }
-        self.total += u64::from(cost);
+        self.total += cost;
         // A clock that has stepped back must not put a hit before an older one.
         let at = at.max(self.newest());
         match self.entries.back_mut() {
-            Some((last, count)) if *last == at && count.checked_add(cost).is_some() => {
-                *count += cost;
-            }
+            Some((last, count)) if *last == at => *count += cost,
             _ => self.entries.push_back((at, cost)),
         }
     }
@@ -98,7 +96,7 @@ impl Hits {
     /// Moves hits that are later than `latest` to it.
     pub(super) fn pull_to(&mut self, latest: Micros) {
         if self.newest() > latest {
-            let pulled = |(at, count): (Micros, u32)| (at.min(latest), count);
+            let pulled = |(at, count): (Micros, u64)| (at.min(latest), count);
             *self = Self::from_entries(self.entries().map(pulled));
         }
     }
@@ -108,12 +106,12 @@ impl Hits {
             if is_live(spec, *at, now) {
                 break;
             }
-            self.total -= u64::from(*count);
+            self.total -= *count;
             self.entries.pop_front();
         }
     }
 
-    pub(super) fn pop_oldest(&mut self, spec: &BucketSpec, now: Micros, cost: u32) {
+    pub(super) fn pop_oldest(&mut self, spec: &BucketSpec, now: Micros, cost: u64) {
         self.prune(spec, now);
         let mut left = cost;
         while left > 0
@@ -122,7 +120,7 @@ impl Hits {
             let gone = left.min(*count);
             *count -= gone;
             left -= gone;
-            self.total -= u64::from(gone);
+            self.total -= gone;
             if *count == 0 {
                 self.entries.pop_front();
             }
@@ -133,7 +131,7 @@ impl Hits {
     /// `at` and the end of its slot (a log that has become a wheel holds instants within a slot).
     /// The oldest such entry is never younger than theirs, and so the hits that stay are never
     /// older than those really used.
-    pub(super) fn remove_taken(&mut self, spec: &BucketSpec, at: Micros, now: Micros, cost: u32) {
+    pub(super) fn remove_taken(&mut self, spec: &BucketSpec, at: Micros, now: Micros, cost: u64) {
         self.prune(spec, now);
         if !is_live(spec, at, now) {
             return;
@@ -148,7 +146,7 @@ impl Hits {
             let gone = left.min(*count);
             *count -= gone;
             left -= gone;
-            self.total -= u64::from(gone);
+            self.total -= gone;
         }
         self.entries.retain(|(_, count)| *count > 0);
     }
@@ -157,7 +155,7 @@ impl Hits {
         self.entries
             .iter()
             .take_while(|(at, _)| !is_live(spec, *at, now))
-            .map(|(_, count)| u64::from(*count))
+            .map(|(_, count)| *count)
             .sum()
     }
 
@@ -171,16 +169,16 @@ impl Hits {
         (used, reset)
     }
 
-    pub(super) fn fits(&self, spec: &BucketSpec, now: Micros, cost: u32) -> Option<Micros> {
+    pub(super) fn fits(&self, spec: &BucketSpec, now: Micros, cost: u64) -> Option<Micros> {
         // No underflow: costs above the capacity were refused before.
-        let room = u64::from(spec.capacity()) - u64::from(cost);
+        let room = spec.capacity() - cost;
         // With the expired hits: if there is room even so, no entry need be looked at.
         let mut held = self.total;
         if held <= room {
             return None;
         }
         for (at, count) in &self.entries {
-            held -= u64::from(*count);
+            held -= *count;
             let free_at = at.plus(spec.window_us());
             if held <= room {
                 return (free_at > now).then_some(free_at);

@@ -1,10 +1,17 @@
 //! Definition of one bucket. A value of [`BucketSpec`] is always usable: its limit is not zero,
 //! and its window neither zero nor overflowing.
 
-use std::num::NonZeroU32;
+use std::num::NonZeroU64;
 
 use super::{CountsFrom, gcra};
 use crate::time::{DAY, Micros};
+
+/// The largest limit, burst or cost (B-UNIT).
+pub const FIGURE_MAX: u64 = 1 << 47;
+
+/// The most that a bucket counts: a full one and a debt as deep. As a cost it stands for all that are
+/// larger, which no limit admits.
+pub const COUNT_MAX: u64 = (1 << 48) - 1;
 
 /// Slots of the time wheel.
 pub const WHEEL_SLOTS: u64 = 64;
@@ -39,7 +46,7 @@ impl Algorithm {
 
     /// The default for "N per window": exact instants while they are few.
     #[must_use]
-    pub const fn default_for(limit: u32) -> Self {
+    pub const fn default_for(limit: u64) -> Self {
         if limit <= 256 {
             Self::SlidingLog
         } else {
@@ -82,6 +89,9 @@ impl Window {
 /// The reason why a limit is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SpecError {
+    /// The limit or the burst is above [`FIGURE_MAX`].
+    #[error("the limit and the burst must be at most {FIGURE_MAX}")]
+    FigureTooLarge,
     /// The window is zero.
     #[error("the window must not be zero")]
     ZeroWindow,
@@ -94,20 +104,25 @@ pub enum SpecError {
     /// The time that the burst takes to refill is more than the arithmetic can hold.
     #[error("the burst takes too long to refill; lower `burst` or raise the rate")]
     BurstTooLong,
+    /// Tokens of a limit above 2³² come so fast that the arithmetic cannot tell them apart.
+    #[error(
+        "a token bucket cannot keep a rate as high to within 2 %; use `sliding-wheel` or `fixed-window`"
+    )]
+    RateTooHigh,
 }
 
 /// A validated limit: algorithm, amount and window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct BucketSpec {
     algorithm: Algorithm,
-    limit: u32,
+    limit: u64,
     window: Window,
     /// Slot length of the wheel, 1 for the log.
     slot_us: u64,
     /// Token bucket: ticks per token, ticks per full burst.
     pub(super) interval_ticks: u64,
     pub(super) tolerance_ticks: u64,
-    burst: u32,
+    burst: u64,
 }
 
 impl BucketSpec {
@@ -116,11 +131,20 @@ impl BucketSpec {
     ///
     /// # Errors
     /// See [`SpecError`].
-    pub fn new(
+    pub fn new<N: Into<NonZeroU64>>(
         algorithm: Algorithm,
-        limit: NonZeroU32,
+        limit: N,
         window: Window,
-        burst: Option<NonZeroU32>,
+        burst: Option<N>,
+    ) -> Result<Self, SpecError> {
+        Self::of_figures(algorithm, limit.into(), window, burst.map(Into::into))
+    }
+
+    fn of_figures(
+        algorithm: Algorithm,
+        limit: NonZeroU64,
+        window: Window,
+        burst: Option<NonZeroU64>,
     ) -> Result<Self, SpecError> {
         let span = match window {
             Window::Span(0) => return Err(SpecError::ZeroWindow),
@@ -133,10 +157,14 @@ impl BucketSpec {
             Window::Year => 366 * DAY,
         };
         let burst = burst.unwrap_or(limit);
+        if limit.max(burst).get() > FIGURE_MAX {
+            return Err(SpecError::FigureTooLarge);
+        }
         let (interval_ticks, tolerance_ticks) = match algorithm {
-            Algorithm::TokenBucket => {
-                gcra::ticks(span, limit, burst).ok_or(SpecError::BurstTooLong)?
+            Algorithm::TokenBucket if !gcra::keeps_rate(span, limit) => {
+                return Err(SpecError::RateTooHigh);
             }
+            Algorithm::TokenBucket => gcra::ticks(span, limit, burst)?,
             // Read only where the state of a token bucket is taken over by another algorithm.
             _ => gcra::ticks(span, limit, limit).unwrap_or((u64::MAX / 3, u64::MAX / 3)),
         };
@@ -171,7 +199,7 @@ impl BucketSpec {
     /// a wheel, whose hits it keeps as its own, it keeps 65 at most.
     #[must_use]
     pub fn for_unbounded_charges(&self) -> Self {
-        let amount = NonZeroU32::new(self.limit);
+        let amount = NonZeroU64::new(self.limit);
         match (self.algorithm, amount) {
             (Algorithm::SlidingLog, Some(amount)) => {
                 Self::new(Algorithm::SlidingWheel, amount, self.window, None).unwrap_or(*self)
@@ -188,7 +216,7 @@ impl BucketSpec {
 
     /// The configured amount per window.
     #[must_use]
-    pub const fn limit(&self) -> u32 {
+    pub const fn limit(&self) -> u64 {
         self.limit
     }
 
@@ -201,7 +229,7 @@ impl BucketSpec {
     /// The most that can be used at one instant: the burst of a token bucket,
     /// the limit of every other.
     #[must_use]
-    pub const fn capacity(&self) -> u32 {
+    pub const fn capacity(&self) -> u64 {
         match self.algorithm {
             Algorithm::TokenBucket => self.burst,
             _ => self.limit,

@@ -1,17 +1,17 @@
 //! The bound of each algorithm for any sequence, and the exactness of `retry_at`.
 
-use std::num::NonZeroU32;
+use std::num::NonZeroU64;
 
 use proptest::prelude::*;
 
 use super::*;
 use crate::time::{DAY, HOUR, MINUTE, SECOND};
 
-fn spec(algorithm: Algorithm, limit: u32, window: Window) -> BucketSpec {
-    BucketSpec::new(algorithm, NonZeroU32::new(limit).unwrap(), window, None).unwrap()
+fn spec(algorithm: Algorithm, limit: u64, window: Window) -> BucketSpec {
+    BucketSpec::new(algorithm, NonZeroU64::new(limit).unwrap(), window, None).unwrap()
 }
 
-fn hit(spec: &BucketSpec, state: &mut State, now: Micros, cost: u32) -> Result<(), Micros> {
+fn hit(spec: &BucketSpec, state: &mut State, now: Micros, cost: u64) -> Result<(), Micros> {
     match spec.fits(state, now, cost) {
         None => {
             spec.take(state, now, cost);
@@ -48,9 +48,9 @@ fn sliding_log_admits_again_exactly_a_window_after_the_oldest_hit() {
 fn token_bucket_refills_one_by_one() {
     let bucket = BucketSpec::new(
         Algorithm::TokenBucket,
-        NonZeroU32::new(10).unwrap(),
+        NonZeroU64::new(10).unwrap(),
         Window::Span(SECOND),
-        NonZeroU32::new(2),
+        NonZeroU64::new(2),
     )
     .unwrap();
     script(
@@ -136,10 +136,10 @@ fn extremes_are_total() {
         Algorithm::TokenBucket,
         Algorithm::FixedWindow,
     ] {
-        for limit in [1, u32::MAX] {
+        for limit in [1, FIGURE_MAX] {
             for window in [Window::Span(1), Window::Span(1000), year] {
                 let made =
-                    BucketSpec::new(algorithm, NonZeroU32::new(limit).unwrap(), window, None);
+                    BucketSpec::new(algorithm, NonZeroU64::new(limit).unwrap(), window, None);
                 let Ok(spec) = made else { continue };
                 for now in [0, 1, 1_900_000_000 * SECOND, u64::MAX / 2, u64::MAX] {
                     let mut state = State::Empty;
@@ -157,7 +157,7 @@ fn extremes_are_total() {
 
 #[test]
 fn a_zero_or_endless_window_cannot_be_built() {
-    let one = NonZeroU32::MIN;
+    let one = NonZeroU64::MIN;
     let make = |algorithm, window| BucketSpec::new(algorithm, one, window, None).unwrap_err();
     assert_eq!(
         make(Algorithm::SlidingLog, Window::Span(0)),
@@ -171,6 +171,70 @@ fn a_zero_or_endless_window_cannot_be_built() {
         make(Algorithm::SlidingLog, Window::Month),
         SpecError::CalendarNeedsFixedWindow
     );
+}
+
+#[test]
+fn b_unit_a_figure_is_at_most_two_to_the_47() {
+    let made = |algorithm, limit: u64, burst: Option<u64>, window| {
+        let burst = burst.and_then(NonZeroU64::new);
+        BucketSpec::new(algorithm, NonZeroU64::new(limit).unwrap(), window, burst)
+    };
+    for algorithm in [
+        Algorithm::SlidingLog,
+        Algorithm::SlidingWheel,
+        Algorithm::FixedWindow,
+    ] {
+        for window in [
+            Window::Span(1),
+            Window::Span(SECOND),
+            Window::Span(3_660 * DAY),
+        ] {
+            let spec = made(algorithm, FIGURE_MAX, None, window).unwrap();
+            assert_eq!((spec.limit(), spec.capacity()), (FIGURE_MAX, FIGURE_MAX));
+            let above = made(algorithm, FIGURE_MAX + 1, None, window);
+            assert_eq!(above, Err(SpecError::FigureTooLarge));
+        }
+    }
+    let month = Window::Span(31 * DAY);
+    let bucket = |limit, burst, window| made(Algorithm::TokenBucket, limit, burst, window);
+    assert!(bucket(FIGURE_MAX, Some(FIGURE_MAX), month).is_ok());
+    assert_eq!(
+        bucket(1, Some(FIGURE_MAX + 1), month),
+        Err(SpecError::FigureTooLarge)
+    );
+    assert_eq!(
+        bucket(1, Some(FIGURE_MAX), month),
+        Err(SpecError::BurstTooLong)
+    );
+    // A tick is a 4,096th of a microsecond: faster tokens cannot be told apart.
+    let second = Window::Span(SECOND);
+    assert_eq!(
+        bucket(FIGURE_MAX, None, second),
+        Err(SpecError::RateTooHigh)
+    );
+    assert!(
+        bucket(u64::from(u32::MAX), None, second).is_ok(),
+        "as it always was"
+    );
+}
+
+#[test]
+fn b_unit_a_bucket_counts_no_more_than_its_largest_debt() {
+    for algorithm in [
+        Algorithm::SlidingLog,
+        Algorithm::SlidingWheel,
+        Algorithm::FixedWindow,
+    ] {
+        let largest = spec(algorithm, FIGURE_MAX, Window::Span(MINUTE));
+        let mut state = State::Empty;
+        for cost in [FIGURE_MAX, FIGURE_MAX, COUNT_MAX, u64::MAX] {
+            largest.take(&mut state, Micros(HOUR), cost);
+            largest.take(&mut state, Micros(HOUR + 1), cost);
+        }
+        assert_eq!(largest.read(&state, Micros(HOUR + 1), 1).used, COUNT_MAX);
+        let later = Micros(HOUR + 2 * MINUTE);
+        assert_eq!(largest.read(&state, later, FIGURE_MAX).retry_at, None);
+    }
 }
 
 #[test]
@@ -223,17 +287,33 @@ fn a_changed_limit_keeps_what_was_used() {
 }
 
 /// Amount in the window by the naive model, which keeps every admitted hit with its instant.
-fn in_window(admitted: &[(u64, u32)], now: u64, window: u64) -> u64 {
+fn in_window(admitted: &[(u64, u64)], now: u64, window: u64) -> u64 {
     admitted
         .iter()
         .filter(|(at, _)| *at <= now && *at + window > now)
-        .map(|(_, cost)| u64::from(*cost))
+        .map(|(_, cost)| *cost)
         .sum()
 }
 
 prop_compose! {
-    fn steps()(steps in proptest::collection::vec((0_u64..40, 1_u32..4, any::<bool>()), 1..120))
-        -> Vec<(u64, u32, bool)> { steps }
+    fn steps()(steps in proptest::collection::vec((0_u64..40, 1_u64..4, any::<bool>()), 1..120))
+        -> Vec<(u64, u64, bool)> { steps }
+}
+
+/// Steps that cost anything up to `limit`, now and then all of it.
+fn steps_up_to(limit: u64) -> impl Strategy<Value = Vec<(u64, u64, bool)>> {
+    let cost = prop_oneof![1..=limit, Just(limit), Just(limit.div_ceil(3)), Just(1)];
+    proptest::collection::vec((0_u64..40, cost, any::<bool>()), 1..120)
+}
+
+/// A limit, small, large or the largest, with steps that suit it (B-UNIT).
+fn figures() -> impl Strategy<Value = (u64, Vec<(u64, u64, bool)>)> {
+    let limit = prop_oneof![
+        1_u64..20,
+        u64::from(u32::MAX)..=FIGURE_MAX,
+        Just(FIGURE_MAX)
+    ];
+    limit.prop_flat_map(|limit| (Just(limit), steps_up_to(limit)))
 }
 
 #[test]
@@ -260,11 +340,11 @@ fn b_overdraft_charges_that_no_limit_bounds_keep_few_hits() {
 proptest! {
     #[test]
     fn b_bound_a_token_bucket_owes_a_window_at_most(
-        limit in 1_u32..1_000,
-        burst in 1_u32..1_000,
-        costs in proptest::collection::vec((0_u64..MINUTE / 4, any::<u32>()), 1..20),
+        limit in 1_u64..1_000,
+        burst in 1_u64..1_000,
+        costs in proptest::collection::vec((0_u64..MINUTE / 4, 0..=COUNT_MAX), 1..20),
     ) {
-        let [rate, burst] = [limit, burst].map(|n| NonZeroU32::new(n).unwrap());
+        let [rate, burst] = [limit, burst].map(|n| NonZeroU64::new(n).unwrap());
         let window = Window::Span(MINUTE);
         let spec = BucketSpec::new(Algorithm::TokenBucket, rate, window, Some(burst)).unwrap();
         let (mut state, mut now) = (State::Empty, Micros(MINUTE));
@@ -274,8 +354,8 @@ proptest! {
             let taken = spec.taken_of(&state, now, cost);
             spec.take(&mut state, now, cost);
             let [before, after] = [&found, &state].map(|state| spec.read(state, now, 1));
-            prop_assert!(after.used <= u64::from(burst.get()) + u64::from(limit));
-            prop_assert!(after.used - before.used <= u64::from(taken) + 1);
+            prop_assert!(after.used <= burst.get() + limit);
+            prop_assert!(after.used - before.used <= taken + 1);
             let wait = after.retry_at.map_or(0, |at| at.since(now));
             prop_assert!(wait <= spec.longest_wait_us(), "waits {wait}");
             // L-GIVE-BACK: what others had taken stays.
@@ -288,13 +368,13 @@ proptest! {
 
 proptest! {
     #[test]
-    fn sliding_log_equals_the_naive_model(steps in steps(), limit in 1_u32..20, window in 1_u64..200) {
+    fn sliding_log_equals_the_naive_model((limit, steps) in figures(), window in 1_u64..200) {
         let log = spec(Algorithm::SlidingLog, limit, Window::Span(window));
         let (mut state, mut admitted, mut now) = (State::Empty, Vec::new(), 1_000);
         for (gap, cost, jump) in steps {
             now += if jump { gap } else { 0 };
             let cost = cost.min(limit);
-            let expected = in_window(&admitted, now, window) + u64::from(cost) <= u64::from(limit);
+            let expected = in_window(&admitted, now, window) + cost <= limit;
             let got = hit(&log, &mut state, Micros(now), cost);
             prop_assert_eq!(got.is_ok(), expected);
             if let Err(at) = got {
@@ -308,14 +388,14 @@ proptest! {
 
     #[test]
     fn wheel_never_exceeds_the_limit_and_is_within_one_slot_of_the_log(
-        steps in steps(), limit in 1_u32..20, window in 1_u64..2_000,
+        (limit, steps) in figures(), window in 1_u64..2_000,
     ) {
         let wheel = spec(Algorithm::SlidingWheel, limit, Window::Span(window));
-        let (mut state, mut admitted, mut now) = (State::Empty, Vec::<(u64, u32)>::new(), 10_000);
+        let (mut state, mut admitted, mut now) = (State::Empty, Vec::<(u64, u64)>::new(), 10_000);
         for (gap, cost, jump) in steps {
             now += if jump { gap * 10 } else { 0 };
             let cost = cost.min(limit);
-            let fits = |window| in_window(&admitted, now, window) + u64::from(cost) <= u64::from(limit);
+            let fits = |window| in_window(&admitted, now, window) + cost <= limit;
             let got = hit(&wheel, &mut state, Micros(now), cost);
             prop_assert!(got.is_err() || fits(window), "over-admitted");
             prop_assert!(got.is_ok() || !fits(window + wheel.slot_us()), "held longer than a slot");
@@ -333,7 +413,7 @@ proptest! {
 
     #[test]
     fn what_the_wheel_admits_the_log_admits_and_at_most_a_slot_earlier(
-        steps in steps(), limit in 1_u32..20, window in 1_u64..2_000,
+        (limit, steps) in figures(), window in 1_u64..2_000,
     ) {
         let wheel = spec(Algorithm::SlidingWheel, limit, Window::Span(window));
         let log = spec(Algorithm::SlidingLog, limit, Window::Span(window));
@@ -357,12 +437,12 @@ proptest! {
 
     #[test]
     fn token_bucket_admits_at_most_burst_plus_rate_times_time(
-        steps in steps(), limit in 1_u32..50, window in 1_u64..500, burst in 1_u32..30,
+        steps in steps(), limit in 1_u64..50, window in 1_u64..500, burst in 1_u64..30,
     ) {
         let bucket = BucketSpec::new(
-            Algorithm::TokenBucket, NonZeroU32::new(limit).unwrap(), Window::Span(window), NonZeroU32::new(burst),
+            Algorithm::TokenBucket, NonZeroU64::new(limit).unwrap(), Window::Span(window), NonZeroU64::new(burst),
         ).unwrap();
-        let (mut state, mut admitted, mut now) = (State::Empty, Vec::<(u64, u32)>::new(), 1_000);
+        let (mut state, mut admitted, mut now) = (State::Empty, Vec::<(u64, u64)>::new(), 1_000);
         for (gap, cost, jump) in steps {
             now += if jump { gap } else { 0 };
             let cost = cost.min(burst);
@@ -385,11 +465,61 @@ proptest! {
     }
 
     #[test]
+    fn b_unit_a_fixed_window_equals_the_naive_model((limit, steps) in figures(), window in 1_u64..200) {
+        let fixed = spec(Algorithm::FixedWindow, limit, Window::Span(window));
+        let (mut state, mut admitted, mut now) = (State::Empty, Vec::<(u64, u64)>::new(), 1_000);
+        for (gap, cost, jump) in steps {
+            now += if jump { gap } else { 0 };
+            let current = admitted.iter().filter(|(at, _)| at / window == now / window);
+            let used: u64 = current.map(|(_, cost)| cost).sum();
+            let got = hit(&fixed, &mut state, Micros(now), cost);
+            prop_assert_eq!(got.is_ok(), used + cost <= limit);
+            match got {
+                Ok(()) => admitted.push((now, cost)),
+                Err(at) => prop_assert_eq!(at, Micros((now / window + 1) * window)),
+            }
+        }
+    }
+
+    /// The bound of the token bucket at the largest figures, counted in parts of a window.
+    #[test]
+    fn b_unit_a_token_bucket_of_large_figures_keeps_its_bound(
+        limit in prop_oneof![u64::from(u32::MAX)..=FIGURE_MAX, Just(FIGURE_MAX)],
+        burst in prop_oneof![1..=FIGURE_MAX, Just(FIGURE_MAX)],
+        window in prop_oneof![Just(HOUR), Just(DAY), Just(31 * DAY), Just(3_650 * DAY)],
+        steps in proptest::collection::vec((0_u64..=1_000, 1_u64..=1_000), 1..60),
+    ) {
+        let [rate, most] = [limit, burst].map(|n| NonZeroU64::new(n).unwrap());
+        let made = BucketSpec::new(Algorithm::TokenBucket, rate, Window::Span(window), Some(most));
+        let Ok(bucket) = made else { return Ok(()) };
+        let (mut state, mut admitted, mut now) = (State::Empty, Vec::<(u64, u64)>::new(), DAY);
+        for (gap, part) in steps {
+            now += window / 4_000 * gap;
+            let cost = (burst / 1_000 * part).max(1);
+            match hit(&bucket, &mut state, Micros(now), cost) {
+                Ok(()) => admitted.push((now, cost)),
+                Err(at) => {
+                    prop_assert!(bucket.fits(&state, Micros(at.0 - 1), cost).is_some());
+                    prop_assert!(bucket.fits(&state, at, cost).is_none());
+                }
+            }
+        }
+        for (index, (from, _)) in admitted.iter().enumerate() {
+            let mut sum = 0_u128;
+            for (at, cost) in &admitted[index..] {
+                sum += u128::from(*cost);
+                let allowed = u128::from(burst) * u128::from(window) + u128::from(limit) * u128::from(at - from);
+                prop_assert!(sum * u128::from(window) <= allowed);
+            }
+        }
+    }
+
+    #[test]
     fn a_refund_never_lets_more_through_than_the_true_remainder(
-        steps in proptest::collection::vec((0_u64..40, 0_usize..4), 1..120), limit in 1_u32..10, window in 1_u64..200,
+        steps in proptest::collection::vec((0_u64..40, 0_usize..4), 1..120), limit in 1_u64..10, window in 1_u64..200,
     ) {
         let log = spec(Algorithm::SlidingLog, limit, Window::Span(window));
-        let (mut state, mut admitted, mut now) = (State::Empty, Vec::<(u64, u32)>::new(), 1_000);
+        let (mut state, mut admitted, mut now) = (State::Empty, Vec::<(u64, u64)>::new(), 1_000);
         for (gap, action) in steps {
             now += gap;
             if action == 3 && !admitted.is_empty() {
@@ -401,7 +531,7 @@ proptest! {
             } else if hit(&log, &mut state, Micros(now), 1).is_ok() {
                 admitted.push((now, 1));
             }
-            prop_assert!(in_window(&admitted, now, window) <= u64::from(limit));
+            prop_assert!(in_window(&admitted, now, window) <= limit);
         }
     }
 
@@ -409,7 +539,7 @@ proptest! {
     /// slot longer.
     #[test]
     fn log_and_wheel_are_within_one_slot_of_each_other(
-        steps in steps(), limit in 3_u32..20, window in 1_u64..2_000,
+        steps in steps(), limit in 3_u64..20, window in 1_u64..2_000,
     ) {
         let log = spec(Algorithm::SlidingLog, limit, Window::Span(window));
         let wheel = spec(Algorithm::SlidingWheel, limit, Window::Span(window));
@@ -435,14 +565,14 @@ proptest! {
     /// that stay keep the bound.
     #[test]
     fn l_give_back_never_admits_one_too_many(
-        steps in proptest::collection::vec((0_u64..60, 1_u32..6, 0_usize..12), 1..150),
-        limit in 1_u32..12, window in 1_u64..400,
+        steps in proptest::collection::vec((0_u64..60, 1_u64..6, 0_usize..12), 1..150),
+        limit in 1_u64..12, window in 1_u64..400,
     ) {
         for algorithm in [
             Algorithm::SlidingLog, Algorithm::SlidingWheel, Algorithm::TokenBucket, Algorithm::FixedWindow,
         ] {
             let spec = spec(algorithm, limit, Window::Span(window));
-            let (mut state, mut used, mut now) = (State::Empty, Vec::<(u64, u32)>::new(), 1_000);
+            let (mut state, mut used, mut now) = (State::Empty, Vec::<(u64, u64)>::new(), 1_000);
             for (gap, cost, returned) in &steps {
                 now += gap;
                 let cost = (*cost).min(limit);
@@ -464,12 +594,12 @@ proptest! {
                         Algorithm::TokenBucket => true,
                         _ => at - from < window,
                     };
-                    sum += if counts { u64::from(*cost) } else { 0 };
+                    sum += if counts { *cost } else { 0 };
                     let refilled = match algorithm {
-                        Algorithm::TokenBucket => u64::from(limit) * (at - from) / window,
+                        Algorithm::TokenBucket => limit * (at - from) / window,
                         _ => 0,
                     };
-                    prop_assert!(sum <= u64::from(limit) + refilled, "{:?}: {} used", algorithm, sum);
+                    prop_assert!(sum <= limit + refilled, "{:?}: {} used", algorithm, sum);
                 }
             }
         }

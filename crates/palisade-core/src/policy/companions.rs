@@ -93,8 +93,8 @@ fn companion(def: &LimitDef, scope: Scope, role: Role, spec: BucketSpec) -> Limi
         key_suffix: format!("{class}:name:{}:{label}", escape(&def.name)).into(),
         role,
         companions: Box::default(),
-        tightened: None,
         beyond: None,
+        tightened: None,
         def: own,
     }
 }

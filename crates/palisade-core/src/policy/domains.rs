@@ -3,7 +3,7 @@
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
-use std::num::NonZeroU32;
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
@@ -15,7 +15,7 @@ use crate::facts::{
     Descriptor, DescriptorFacts, ENTRIES_MAX, Hits, ID_BYTES_MAX, OwnFigure, bounded,
 };
 use crate::key::{Keyring, SEGMENTS_MAX, Segment, SegmentKind};
-use crate::limit::{Algorithm, BucketSpec, CountsFrom, Window};
+use crate::limit::{Algorithm, BucketSpec, COUNT_MAX, CountsFrom, Window};
 use crate::plan::{Charge, OnExceed};
 
 /// Limits of each Envoy domain (R-DOMAIN).
@@ -185,12 +185,12 @@ pub fn own_figures(policy: &PolicySet, facts: &DescriptorFacts<'_>) -> Vec<Optio
 }
 
 fn with_figure(limit: &Limit, figure: OwnFigure) -> Option<Limit> {
-    let amount = NonZeroU32::new(figure.amount);
+    let amount = NonZeroU64::new(figure.amount);
     let standing = match amount {
         Some(_) => Standing::Counted,
         None => Standing::Denies,
     };
-    let amount = amount.unwrap_or(NonZeroU32::MIN);
+    let amount = amount.unwrap_or(NonZeroU64::MIN);
     let spec = spec_like(&limit.def.spec, amount, figure.window)?;
     let mut own = limit.with_figure(spec);
     if let Some(rule) = &mut own.def.descriptor {
@@ -200,7 +200,7 @@ fn with_figure(limit: &Limit, figure: OwnFigure) -> Option<Limit> {
 }
 
 /// A spec for `amount` per `window` with the algorithm of `like`, where the window allows it.
-fn spec_like(like: &BucketSpec, amount: NonZeroU32, window: Window) -> Option<BucketSpec> {
+fn spec_like(like: &BucketSpec, amount: NonZeroU64, window: Window) -> Option<BucketSpec> {
     let default = match window {
         Window::Span(_) => Algorithm::default_for(amount.get()),
         Window::Month | Window::Year => Algorithm::FixedWindow,
@@ -319,8 +319,7 @@ impl<'p> Planner<'_, 'p> {
         }
         let charge = self.charge(found, descriptor, hits);
         let plan = &mut self.plan;
-        // `u32::MAX` stands for every cost too large to count: no limit admits those.
-        let is_too_much = charge.cost > charge.spec.capacity() || charge.cost == u32::MAX;
+        let is_too_much = charge.cost > charge.spec.capacity();
         let is_dear = charge.on_exceed == OnExceed::Deny && is_too_much;
         match hits {
             Hits::Refund(_) if standing == Standing::Denies => DescriptorTreatment::Replaced,
@@ -355,7 +354,9 @@ impl<'p> Planner<'_, 'p> {
             id: self.keyring.combine(limit.digest, &segments),
             segments,
             previous,
-            cost: limit.def.cost.get().saturating_mul(hits),
+            cost: u64::from(limit.def.cost.get())
+                .saturating_mul(hits)
+                .min(COUNT_MAX),
             on_exceed: match self.shadow {
                 true => OnExceed::Report,
                 false => limit.def.on_exceed,

@@ -359,7 +359,7 @@ impl LimitDef {
     /// The share of a spec of this limit, its own or a tenant's, that is in force while an attack is
     /// on.
     pub(super) fn tightened(&self, spec: &BucketSpec) -> Option<BucketSpec> {
-        Some(self.under_attack?.of_spec(spec, self.cost.get()))
+        Some(self.under_attack?.of_spec(spec, self.cost.get().into()))
     }
 
     /// The class that bucket names contain: the only one that the limit applies to.

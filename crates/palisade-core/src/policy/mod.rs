@@ -16,7 +16,7 @@ mod tiers;
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
-use std::num::NonZeroU32;
+use std::num::{NonZeroU32, NonZeroU64};
 use std::sync::Arc;
 
 use crate::adaptive::AdaptiveSettings;
@@ -134,7 +134,7 @@ pub struct PolicyParts {
     /// Registered API keys, by lower-case hexadecimal SHA-256.
     pub api_keys: HashMap<Box<str>, ApiKey>,
     /// Tiers: name, monthly quota, overage.
-    pub tiers: Vec<(String, Option<NonZeroU32>, Overage)>,
+    pub tiers: Vec<(String, Option<NonZeroU64>, Overage)>,
     /// Lower-case user-agent fragments that mark a bot.
     pub bot_patterns: Vec<String>,
 }

@@ -5,7 +5,7 @@ mod held;
 
 use std::borrow::Cow;
 use std::cell::OnceCell;
-use std::num::NonZeroU32;
+use std::num::NonZeroU64;
 
 use arrayvec::ArrayVec;
 use sha2::{Digest as _, Sha256};
@@ -15,7 +15,7 @@ use crate::adaptive::load::Priority;
 use crate::facts::{ClientType, Layers, RequestFacts, RequestKind};
 use crate::geo::{Asn, Country, UNKNOWN};
 use crate::key::{Digest, Keyring, Prefix, SEGMENTS_MAX, Segment, SegmentKind};
-use crate::limit::CountsFrom;
+use crate::limit::{COUNT_MAX, CountsFrom};
 use crate::plan::{BucketName, Charge, OnExceed, Plan, QuotaPlan, Refusal};
 use amount::{Amount, amount};
 
@@ -267,7 +267,7 @@ fn charge_limit<'p>(
     limit: &'p Limit,
     tenant: Option<&'p TenantPolicy>,
     identity: &mut Identity<'_>,
-    (facts, cost): (&RequestFacts, Option<NonZeroU32>),
+    (facts, cost): (&RequestFacts, Option<NonZeroU64>),
     plan: &mut Plan<'p>,
 ) {
     let is_plain = facts.costs.is_none() && !limit.def.unit.is_named() && !limit.def.concurrency;
@@ -302,10 +302,12 @@ fn charge_limit<'p>(
 
 /// The weight of a request: the cost that its caller states, times that of its route (I-ROUTE).
 #[inline]
-fn weight(route: &RouteMatch<'_>, facts: &RequestFacts) -> Option<NonZeroU32> {
+fn weight(route: &RouteMatch<'_>, facts: &RequestFacts) -> Option<NonZeroU64> {
     match (route.cost, facts.cost) {
-        (Some(of_route), Some(of_caller)) => Some(of_route.saturating_mul(of_caller)),
-        (of_route, of_caller) => of_route.or(of_caller),
+        (Some(of_route), Some(of_caller)) => {
+            Some(NonZeroU64::from(of_route).saturating_mul(of_caller))
+        }
+        (of_route, of_caller) => of_route.map(NonZeroU64::from).or(of_caller),
     }
 }
 
@@ -406,7 +408,7 @@ fn charge_quota<'p>(
     let cost = match &facts.costs {
         None => weight(&plan.route, facts),
         Some(_) => match amount(&tier.limit, &plan.route, facts) {
-            Amount::Whole(cost @ 1..) => NonZeroU32::new(cost),
+            Amount::Whole(cost @ 1..) => NonZeroU64::new(cost),
             Amount::Whole(_) | Amount::NotAsked => return None,
             Amount::TooLarge => return Some(Refusal::TooDear),
         },
@@ -585,7 +587,7 @@ impl<'a> Identity<'a> {
         &mut self,
         limit: &'p Limit,
         tenant: Option<&'p TenantPolicy>,
-        cost: Option<NonZeroU32>,
+        cost: Option<NonZeroU64>,
     ) -> Option<Charge<'p>> {
         if limit.def.bots_only && !self.is_bot() {
             return None;
@@ -611,11 +613,9 @@ impl<'a> Identity<'a> {
                 Some(previous) => previous.name(limit),
                 None => None,
             },
-            cost: limit
-                .def
-                .cost
-                .get()
-                .saturating_mul(cost.map_or(1, NonZeroU32::get)),
+            cost: u64::from(limit.def.cost.get())
+                .saturating_mul(cost.map_or(1, NonZeroU64::get))
+                .min(COUNT_MAX),
             on_exceed: limit.def.on_exceed,
             from: CountsFrom::Now,
         })

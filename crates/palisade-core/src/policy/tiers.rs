@@ -1,7 +1,7 @@
 //! API keys, and the monthly quotas of the tiers they are on.
 
 use std::collections::HashMap;
-use std::num::NonZeroU32;
+use std::num::{NonZeroU32, NonZeroU64};
 use std::sync::Arc;
 
 use super::limits::{Dimension, Family, Limit, LimitDef};
@@ -23,7 +23,7 @@ pub struct Tier {
     /// Name of the tier.
     pub name: Arc<str>,
     /// Monthly quota; `None` is unlimited.
-    pub quota: Option<NonZeroU32>,
+    pub quota: Option<NonZeroU64>,
     /// Treatment of requests beyond the quota.
     pub overage: Overage,
     /// The bound quota limit of this tier.
@@ -52,13 +52,13 @@ impl ApiKey {
 }
 
 pub(super) fn bind_tiers(
-    tiers: Vec<(String, Option<NonZeroU32>, Overage)>,
+    tiers: Vec<(String, Option<NonZeroU64>, Overage)>,
 ) -> Result<HashMap<Arc<str>, Tier>, SpecError> {
     let mut bound = HashMap::new();
     for (name, quota, overage) in tiers {
         let spec = BucketSpec::new(
             Algorithm::FixedWindow,
-            quota.unwrap_or(NonZeroU32::MAX),
+            quota.unwrap_or(NonZeroU32::MAX.into()),
             Window::Month,
             None,
         )?;

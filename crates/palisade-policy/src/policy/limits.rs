@@ -122,7 +122,7 @@ impl Checker<'_> {
             self.refuse("cost", "only multiplies requests", hint);
         }
         self.released(&table, &spec);
-        if table.cost.get() > spec.capacity() && table.overdraft == Overdraft::Never {
+        if u64::from(table.cost.get()) > spec.capacity() && table.overdraft == Overdraft::Never {
             let hint = "lower `cost`, or raise `rate` or `burst`: no request could ever pass";
             self.refuse("cost", "is above the limit itself", hint);
         }
@@ -357,7 +357,12 @@ impl Checker<'_> {
             let hint = "set `algorithm = \"fixed-window\"`";
             self.refuse("family", "`quota` needs fixed windows", hint);
         }
-        match BucketSpec::new(algorithm, rate.limit, rate.window, table.burst) {
+        match BucketSpec::new(
+            algorithm,
+            rate.limit,
+            rate.window,
+            table.burst.map(|burst| burst.0),
+        ) {
             Ok(spec) => Some(spec),
             Err(error) => {
                 self.spec_error(error);
@@ -373,6 +378,11 @@ impl Checker<'_> {
                 "set `algorithm = \"fixed-window\"`, or leave it out",
             ),
             SpecError::ZeroWindow | SpecError::WindowTooLong => ("rate", "choose another window"),
+            SpecError::FigureTooLarge => ("rate", "lower it"),
+            SpecError::RateTooHigh => (
+                "rate",
+                "use `sliding-wheel` or `fixed-window`, or count in larger units",
+            ),
             SpecError::BurstTooLong => ("burst", "lower `burst` or raise `rate`"),
         };
         self.refuse(key, &format!("cannot be: {error}"), hint);

@@ -223,7 +223,7 @@ fn report_heavy_routes(
         let method = route.method.as_deref().unwrap_or("POST");
         let path = route.pattern().trim_end_matches('*');
         let found = all.find(method, host.as_ref(), path);
-        let cost = route.cost.map_or(1, NonZeroU32::get);
+        let cost = u64::from(route.cost.map_or(1, NonZeroU32::get));
         let covers = |filter: &[String], value: Option<&Arc<str>>| {
             filter.is_empty()
                 || value.is_some_and(|value| filter.iter().any(|one| **one == **value))
@@ -241,7 +241,7 @@ fn report_heavy_routes(
                 && !limit.concurrency
                 && limit.unit.is_usual()
                 && limit.on_exceed == OnExceed::Deny
-                && limit.cost.get().saturating_mul(cost) > limit.spec.capacity()
+                && u64::from(limit.cost.get()) * cost > limit.spec.capacity()
         };
         if let Some(limit) = limits.iter().find(refuses) {
             let message = format!(

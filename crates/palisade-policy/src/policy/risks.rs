@@ -282,7 +282,7 @@ fn is_full_first(other: &Limit, limit: &Limit) -> bool {
         && a.on_exceed == b.on_exceed
         && a.unit == b.unit
         && a.concurrency == b.concurrency;
-    let per_cost = |spec: &BucketSpec, cost: u32| u64::from(spec.limit()) / u64::from(cost.max(1));
+    let per_cost = |spec: &BucketSpec, cost: u32| spec.limit() / u64::from(cost.max(1));
     same && length(&a.spec) > length(&b.spec)
         && per_cost(&a.spec, a.cost.get()) <= per_cost(&b.spec, b.cost.get())
 }

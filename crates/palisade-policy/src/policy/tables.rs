@@ -1,12 +1,12 @@
 //! The arrays of tables: routes, classes, limits, clients, API keys, tiers.
 
-use std::num::NonZeroU32;
+use std::num::{NonZeroU32, NonZeroU64};
 use std::time::Duration;
 
 use palisade_core::budget::is_unit_name;
 use palisade_core::facts::ClientType;
 use palisade_core::geo::NetworkKind;
-use palisade_core::limit::Algorithm;
+use palisade_core::limit::{Algorithm, FIGURE_MAX};
 use palisade_core::policy::{
     Accuracy, ClassKind, Dimension, EntryMatch, Family, HostPattern, OnExpiry, OnStoreFailure,
     Overage, QuotaUnit, ValueMatch, WhenProlonged,
@@ -21,7 +21,7 @@ use crate::policy::outcomes::{
     CookieName, HeaderName, LocationPatterns, LoginFlow, Neither, Outcome, UsernameSource,
 };
 use crate::policy::spend::SpendTable;
-use crate::policy::values::{MaybeZero, OneOrMany, Percent, Share, Shares};
+use crate::policy::values::{Figure, MaybeZero, OneOrMany, Percent, Share, Shares};
 use crate::{named, section};
 
 section! {
@@ -128,7 +128,7 @@ section! {
         /// `sliding-log` up to 256 units and `sliding-wheel` above.
         algorithm: Option<Algorithm>;
         /// Burst of a token bucket; the rate's number if left out.
-        burst: Option<NonZeroU32>;
+        burst: Option<Figure>;
         /// Cost of one request.
         cost: NonZeroU32 = "1";
         /// `exact` counts over all nodes, `leased` takes tokens from the store in batches, `local`
@@ -622,7 +622,7 @@ impl Decode for KeyHash {
 
 /// A monthly quota.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Quota(pub(crate) Option<NonZeroU32>);
+pub(crate) struct Quota(pub(crate) Option<NonZeroU64>);
 
 impl Decode for Quota {
     fn kind() -> String {
@@ -633,10 +633,9 @@ impl Decode for Quota {
         if node.as_str() == Some("unlimited") {
             return Ok(Self(None));
         }
-        let quota = integer(node).and_then(|n| u32::try_from(n).ok());
-        match quota.and_then(NonZeroU32::new) {
-            Some(quota) => Ok(Self(Some(quota))),
-            None => wrong(format!("must be 1 to {} or `unlimited`", u32::MAX)),
+        match integer(node).and_then(Figure::of) {
+            Some(quota) => Ok(Self(Some(quota.0))),
+            None => wrong(format!("must be 1 to {FIGURE_MAX} or `unlimited`")),
         }
     }
 }

@@ -2,9 +2,9 @@
 //!
 //! Reasons name fields and limits, never a value.
 
-use std::num::NonZeroU32;
+use std::num::NonZeroU64;
 
-use palisade_core::limit::{Algorithm, BucketSpec};
+use palisade_core::limit::{Algorithm, BucketSpec, FIGURE_MAX};
 use palisade_core::policy::{Dimension, Limit, PolicySet, TenantPolicy};
 use serde_json::{Map, Value};
 
@@ -158,22 +158,22 @@ fn spec(limit: &Limit, figure: &Value) -> Result<BucketSpec, DocumentError> {
         Ok(spec) => spec,
         Err(error) => return refuse(&field(".rate"), &format!("cannot be: {error}")),
     };
-    if spec.capacity() < limit.def.cost.get() {
+    if spec.capacity() < u64::from(limit.def.cost.get()) {
         return refuse(&field(".rate"), "is below what a single request costs");
     }
     Ok(spec)
 }
 
-fn burst_of(limit: &Limit, burst: Option<&Value>) -> Result<Option<NonZeroU32>, DocumentError> {
+fn burst_of(limit: &Limit, burst: Option<&Value>) -> Result<Option<NonZeroU64>, DocumentError> {
     let Some(burst) = burst else { return Ok(None) };
     let field = format!("limits.{}.burst", limit.name);
     if limit.def.spec.algorithm() != Algorithm::TokenBucket {
         return refuse(&field, "only means something to a token bucket");
     }
-    let burst = burst.as_u64().and_then(|burst| u32::try_from(burst).ok());
-    match burst.and_then(NonZeroU32::new) {
+    let burst = burst.as_u64().filter(|burst| *burst <= FIGURE_MAX);
+    match burst.and_then(NonZeroU64::new) {
         Some(burst) => Ok(Some(burst)),
-        None => refuse(&field, &format!("must be 1 to {}", u32::MAX)),
+        None => refuse(&field, &format!("must be 1 to {FIGURE_MAX}")),
     }
 }
 

@@ -150,7 +150,7 @@ impl Bench {
         Self { cache, fake, heard }
     }
 
-    fn limit(&self, tenant: &str) -> Option<u32> {
+    fn limit(&self, tenant: &str) -> Option<u64> {
         let policy = self.cache.find(tenant)?;
         policy.overrides().first().map(|own| own.spec.limit())
     }

@@ -172,7 +172,7 @@ impl Observer for Calls {
 fn policy(limit: u32) -> Result<PolicySet, Failure> {
     let broken = |what: String| Failure::usage(what, "choose another `--limit`");
     let amount = NonZeroU32::new(limit).unwrap_or(NonZeroU32::MIN);
-    let algorithm = Algorithm::default_for(limit);
+    let algorithm = Algorithm::default_for(limit.into());
     let spec = BucketSpec::new(algorithm, amount, Window::Span(DAY), None)
         .map_err(|error| broken(error.to_string()))?;
     let mut route = Route::new("/*").map_err(|error| broken(error.to_string()))?;

@@ -1,6 +1,6 @@
 //! Buckets: each algorithm's behaviour, all-or-nothing, peek, refund, reset.
 
-use palisade_core::limit::{Algorithm, BucketSpec, Window};
+use palisade_core::limit::{Algorithm, BucketSpec, FIGURE_MAX, Window};
 use palisade_core::plan::{Charge, OnExceed};
 use palisade_core::time::{Clock, DAY, HOUR, MINUTE, Micros, SECOND};
 
@@ -11,26 +11,28 @@ use Algorithm::{FixedWindow, SlidingLog, SlidingWheel, TokenBucket};
 
 const MS: u64 = 1_000;
 const YEAR: u64 = 365 * DAY;
+/// The largest limit of 32 bits.
+const WORD_MAX: u64 = u32::MAX as u64;
 
 /// A case: its name, limit and script.
 type Case = (&'static str, fn() -> BucketSpec, &'static str);
 
-fn burst(limit: u32, window_us: u64, burst: u32) -> BucketSpec {
-    use std::num::NonZeroU32;
-    NonZeroU32::new(limit)
+fn burst(limit: u64, window_us: u64, burst: u64) -> BucketSpec {
+    use std::num::NonZeroU64;
+    NonZeroU64::new(limit)
         .and_then(|limit| {
             BucketSpec::new(
                 TokenBucket,
                 limit,
                 Window::Span(window_us),
-                NonZeroU32::new(burst),
+                NonZeroU64::new(burst),
             )
             .ok()
         })
         .unwrap_or_else(|| spec(TokenBucket, limit, Window::Span(window_us)))
 }
 
-const SCRIPTS: [Case; 25] = [
+const SCRIPTS: [Case; 32] = [
     (
         "log: a hit exactly a window old is out",
         || spec(SlidingLog, 2, Window::Span(MINUTE)),
@@ -68,7 +70,7 @@ const SCRIPTS: [Case; 25] = [
     ),
     (
         "log: limit u32::MAX",
-        || spec(SlidingLog, u32::MAX, Window::Span(MINUTE)),
+        || spec(SlidingLog, WORD_MAX, Window::Span(MINUTE)),
         "0ms x4294967294 A; 1000ms A; 1000ms D59000; 1000ms U4294967295; 60000ms x4294967294 A; 60000ms x2 D60000",
     ),
     (
@@ -93,7 +95,7 @@ const SCRIPTS: [Case; 25] = [
     ),
     (
         "wheel: limit u32::MAX in 1 year",
-        || spec(SlidingWheel, u32::MAX, Window::Span(YEAR)),
+        || spec(SlidingWheel, WORD_MAX, Window::Span(YEAR)),
         "0ms x4294967295 A; 0ms U4294967295; 0ms x4294967295 R; 0ms U0",
     ),
     (
@@ -118,7 +120,7 @@ const SCRIPTS: [Case; 25] = [
     ),
     (
         "token bucket: limit u32::MAX in 1 minute",
-        || spec(TokenBucket, u32::MAX, Window::Span(MINUTE)),
+        || spec(TokenBucket, WORD_MAX, Window::Span(MINUTE)),
         "0ms x4294967295 A; 0ms D1us; 0ms U4294967295; 0ms x4294967295 R; 0ms U0",
     ),
     (
@@ -154,8 +156,44 @@ const SCRIPTS: [Case; 25] = [
         "0ms A; 1000ms A; 1000ms D27734399000; 27734399999ms D1; 27734400000ms A; 27734400000ms U1; 27734400000ms A; 27734400000ms D31536000000",
     ),
     (
+        "log: the largest limit",
+        || spec(SlidingLog, FIGURE_MAX, Window::Span(MINUTE)),
+        "0ms x140737488355327 A; 1000ms A; 1000ms D59000; 1000ms U140737488355328; 60000ms x140737488355327 A; 60000ms x2 D60000; 60000ms x140737488355329 Dnever",
+    ),
+    (
+        "log: small and large hits side by side",
+        || spec(SlidingLog, FIGURE_MAX, Window::Span(MINUTE)),
+        "0ms A; 1ms x300 A; 2ms x5000000000 A; 2ms x5000000000 A; 3ms x7 A; 3ms x4294967295 A; 4ms x140720000000000 A; 4ms x140737488355328 D60000; 4ms U140734294967603; 5ms x10000000301 R; 5ms U140724294967302; 60003ms U140720000000000; 60004ms U0",
+    ),
+    (
+        "wheel: the largest limit in 1 year",
+        || spec(SlidingWheel, FIGURE_MAX, Window::Span(YEAR)),
+        "0ms x140737488355328 A; 0ms U140737488355328; 0ms x140737488355327 R; 0ms U1; 1000ms x5000000000 A; 1000ms U5000000001",
+    ),
+    (
+        "token bucket: the largest limit in 1 year",
+        || spec(TokenBucket, FIGURE_MAX, Window::Span(YEAR)),
+        "0ms x140737488355328 A; 0ms D1us; 0ms x140737488355328 R; 0ms U0; 0ms x140737488355329 Dnever",
+    ),
+    (
+        // 2,592,000 s hold 2,123,366.4 ticks for each of 5,000,000,000: 2,123,367 of 244 ps.
+        "token bucket: five thousand dollars of millionths in 30 days",
+        || burst(5_000_000_000, 30 * DAY, 1_000_000_000),
+        "0ms x1000000000 A; 0ms x1000000 D518400147us; 518400146us x1000000 D1us; 518400147us x1000000 A; 518400147us U1000000000",
+    ),
+    (
+        "fixed window: the largest limit",
+        || spec(FixedWindow, FIGURE_MAX, Window::Month),
+        "0ms x140737488355327 A; 0ms x2 D1296000000; 0ms A; 0ms U140737488355328; 0ms x70368744177664 R; 0ms U70368744177664; 1296000000ms U0",
+    ),
+    (
+        "fixed window: five thousand dollars of millionths",
+        || spec(FixedWindow, 5_000_000_000, Window::Month),
+        "0ms x4999999999 A; 0ms x2 D1296000000; 0ms A; 0ms D1296000000; 0ms U5000000000",
+    ),
+    (
         "fixed window: reset and peek",
-        || spec(FixedWindow, u32::MAX, Window::Span(YEAR)),
+        || spec(FixedWindow, WORD_MAX, Window::Span(YEAR)),
         "0ms x4294967295 A; 0ms U4294967295; 0ms Z; 0ms U0; 0ms P; 0ms U0; 0ms x4294967295 P; 0ms x4294967295 A",
     ),
 ];
@@ -202,7 +240,7 @@ async fn retry_is_exact<S: Store>(make: &impl Make<S>) {
         let mut denials = 0;
         while denials < 12 {
             clock.advance(rng.below(SECOND / 3));
-            let cost = 1 + u32::try_from(rng.below(4)).unwrap_or(0);
+            let cost = 1 + rng.below(4);
             let charge = limits.charge_of("exact", algorithm.name(), cost, OnExceed::Deny);
             let Some(retry_at) = take(&*store, &charge).await.readings[0].retry_at else {
                 continue;
@@ -240,7 +278,7 @@ async fn used<S: Store>(store: &S, charges: &[Charge<'_>]) -> Vec<u64> {
     peeked.readings.iter().map(|reading| reading.used).collect()
 }
 
-fn four(limit: u32) -> TestLimits {
+fn four(limit: u64) -> TestLimits {
     let of = |algorithm| spec(algorithm, limit, Window::Span(MINUTE));
     TestLimits::new([
         ("log", of(SlidingLog)),

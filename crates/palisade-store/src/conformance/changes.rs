@@ -20,10 +20,10 @@ pub enum Conversions {
 }
 
 const ALGORITHMS: [Algorithm; 4] = [SlidingLog, SlidingWheel, TokenBucket, FixedWindow];
-const USED: u32 = 3;
-const LIMIT: u32 = 5;
+const USED: u64 = 3;
+const LIMIT: u64 = 5;
 
-fn limits(algorithm: Algorithm, limit: u32) -> TestLimits {
+fn limits(algorithm: Algorithm, limit: u64) -> TestLimits {
     TestLimits::new([("changed", spec(algorithm, limit, Window::Span(MINUTE)))])
 }
 
@@ -41,7 +41,7 @@ async fn use_some<S: Store>(store: &S, limits: &TestLimits, subject: &str) {
 
 /// Number of single charges that are admitted now.
 #[expect(clippy::unwrap_used, reason = "part of a test suite")]
-async fn drain<S: Store>(store: &S, limits: &TestLimits, subject: &str) -> u32 {
+async fn drain<S: Store>(store: &S, limits: &TestLimits, subject: &str) -> u64 {
     let charge = [limits.charge("changed", subject)];
     let mut admitted = 0;
     while admitted <= 2 * LIMIT && store.charge(&charge, Take::Consume).await.unwrap().admitted {

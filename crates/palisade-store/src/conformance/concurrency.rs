@@ -31,7 +31,7 @@ pub(super) async fn run<S: Store>(make: &impl Make<S>, commits: Commits) {
     no_commit_is_lost(make, together).await;
 }
 
-fn limits(limit: u32) -> Arc<TestLimits> {
+fn limits(limit: u64) -> Arc<TestLimits> {
     let of = |algorithm: Algorithm| {
         (
             algorithm.name(),

@@ -1,11 +1,12 @@
 //! Comparison of a store with the model on random plans and records: both must answer alike.
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use palisade_core::limit::{Algorithm, BucketSpec, CountsFrom, Reading, Window};
+use palisade_core::limit::{Algorithm, BucketSpec, CountsFrom, FIGURE_MAX, Reading, Window};
 use palisade_core::plan::{Charge, OnExceed};
 use palisade_core::record::{Flow, RecordKey, RecordKind, RecordWrite};
-use palisade_core::time::{Clock, HOUR, MINUTE, Micros, SECOND};
+use palisade_core::time::{Clock, DAY, HOUR, MINUTE, Micros, SECOND};
 
 use super::records::{key, write};
 use super::registries::{entry, list};
@@ -57,7 +58,23 @@ pub async fn differential<S: Store>(store: &S, clock: &Arc<TestClock>, plan: Dif
     }
 }
 
-const NAMES: [&str; 9] = ["a", "b", "c", "d", "e", "f", "g", "h", "i"];
+const NAMES: [&str; 13] = [
+    "a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m",
+];
+
+/// The first name of limits above 2³² (B-UNIT).
+const LARGE: &str = "j";
+
+/// Costs that such limits are charged.
+const LARGE_COSTS: [u64; 7] = [
+    1,
+    300,
+    1 << 32,
+    2_500_000_000,
+    (1 << 45) + 7,
+    FIGURE_MAX - 1,
+    FIGURE_MAX,
+];
 
 /// Limits by name, in several versions: the same windows, other amounts and, on the
 /// first three, other algorithms.
@@ -84,6 +101,20 @@ fn policies(conversions: Conversions) -> Vec<TestLimits> {
             ("g", spec(FixedWindow, 5 + more, Window::Span(10 * SECOND))),
             ("h", spec(FixedWindow, 40, Window::Month)),
             ("i", spec(FixedWindow, 50, Window::Year)),
+            // Few enough in a minute for a token bucket, too.
+            (
+                "j",
+                spec(turning, (5 + more) * 1_000_000_000, Window::Span(MINUTE)),
+            ),
+            (
+                "k",
+                spec(SlidingLog, FIGURE_MAX - more, Window::Span(10 * SECOND)),
+            ),
+            (
+                "l",
+                spec(FixedWindow, FIGURE_MAX - more, Window::Span(MINUTE)),
+            ),
+            ("m", spec(TokenBucket, FIGURE_MAX, Window::Span(62 * DAY))),
         ])
     };
     (0..4).map(version).collect()
@@ -91,7 +122,7 @@ fn policies(conversions: Conversions) -> Vec<TestLimits> {
 
 #[expect(clippy::unwrap_used, reason = "part of a test suite")]
 fn gcra(limit: u32, burst: u32) -> BucketSpec {
-    let [limit, burst] = [limit, burst].map(|n| n.try_into().unwrap());
+    let [limit, burst] = [limit, burst].map(|n| NonZeroU32::new(n).unwrap());
     BucketSpec::new(
         Algorithm::TokenBucket,
         limit,
@@ -118,7 +149,7 @@ struct Run<'a, S> {
 struct PastCharge {
     name: String,
     subject: &'static str,
-    cost: u32,
+    cost: u64,
     at: Micros,
 }
 
@@ -141,11 +172,11 @@ fn charges_of<'p>(policies: &'p [TestLimits], subject: &str, rng: &mut Rng) -> V
                 _ => OnExceed::Deny,
             };
             let cost = match on_exceed {
+                _ if *name >= LARGE => *rng.pick(&LARGE_COSTS),
                 // Also looks, and costs above every limit.
                 OnExceed::Overdraft => *rng.pick(&[0, 1, 4, 60, 400]),
                 _ => 1 + rng.below(3),
             };
-            let cost = u32::try_from(cost).unwrap_or(1);
             // Many from now: others are as rare as holds are.
             let from = match rng.below(10) {
                 0 | 1 => CountsFrom::Ago(rng.below(2 * MINUTE)),

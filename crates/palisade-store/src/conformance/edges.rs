@@ -1,10 +1,10 @@
 //! Token buckets where their numbers are largest: ticks beyond 2⁶³, bursts of
 //! centuries, costs beyond the burst.
 
-use std::num::NonZeroU32;
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
-use palisade_core::limit::{Algorithm, BucketSpec, Window};
+use palisade_core::limit::{Algorithm, BucketSpec, FIGURE_MAX, Window};
 use palisade_core::plan::OnExceed;
 use palisade_core::time::{DAY, HOUR};
 
@@ -12,11 +12,13 @@ use super::{Bench, Make, Rng, START, TestClock, TestLimits, bench};
 use crate::model::ModelStore;
 use crate::{Buckets, ChargeReadings, Store, Take};
 
-const AMOUNTS: [NonZeroU32; 4] = [
-    NonZeroU32::MIN,
-    NonZeroU32::MIN.saturating_add(254),
-    NonZeroU32::MIN.saturating_add(69_999),
-    NonZeroU32::MAX,
+const AMOUNTS: [NonZeroU64; 6] = [
+    NonZeroU64::MIN,
+    NonZeroU64::MIN.saturating_add(254),
+    NonZeroU64::MIN.saturating_add(69_999),
+    NonZeroU64::MIN.saturating_add(u32::MAX as u64 - 1),
+    NonZeroU64::MIN.saturating_add(1_234_567_890_123),
+    NonZeroU64::MIN.saturating_add(FIGURE_MAX - 1),
 ];
 const SPANS: [u64; 4] = [1_000, HOUR, 366 * DAY, 3_660 * DAY];
 
@@ -98,12 +100,13 @@ impl<S: Store> Edge<'_, S> {
         }
     }
 
-    fn cost(&mut self, burst: u32) -> u32 {
-        match self.rng.below(5) {
+    fn cost(&mut self, burst: u64) -> u64 {
+        match self.rng.below(6) {
             0 => burst,
             1 => 1,
-            2 => u32::MAX,
-            _ => 1 + u32::try_from(self.rng.below(u64::from(burst))).unwrap_or(0),
+            2 => u32::MAX.into(),
+            3 => FIGURE_MAX,
+            _ => 1 + self.rng.below(burst),
         }
     }
 }

@@ -12,7 +12,7 @@ use Algorithm::{FixedWindow, SlidingLog, SlidingWheel, TokenBucket};
 
 const ALGORITHMS: [Algorithm; 4] = [SlidingLog, SlidingWheel, TokenBucket, FixedWindow];
 const WINDOW: u64 = 64 * SECOND;
-const LIMIT: u32 = 16;
+const LIMIT: u64 = 16;
 
 pub(super) async fn run<S: Store>(make: &impl Make<S>) {
     a_return_at_once_is_as_if_nothing_was_taken(make).await;
@@ -200,7 +200,7 @@ async fn what_was_never_taken_is_not_given_back<S: Store>(make: &impl Make<S>) {
 }
 
 /// Uses of one bucket: their instants, and the amounts that were not given back.
-type Uses = Vec<(Micros, u32)>;
+type Uses = Vec<(Micros, u64)>;
 
 /// Random charges and returns: the uses that were not given back keep the algorithm's bound.
 async fn a_return_never_admits_one_too_many<S: Store>(make: &impl Make<S>) {
@@ -233,7 +233,7 @@ async fn live<S: Store>(
             2 => rng.below(8 * SECOND),
             _ => rng.below(WINDOW),
         });
-        let cost = 1 + u32::try_from(rng.below(u64::from(LIMIT))).unwrap();
+        let cost = 1 + rng.below(LIMIT);
         let charge = limits.charge_of("returned", subject, cost, OnExceed::Deny);
         if rng.one_in(3) && !uses.is_empty() {
             let recent = rng.index(uses.len().min(7));

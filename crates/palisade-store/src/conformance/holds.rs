@@ -11,7 +11,7 @@ use crate::{Store, Take, TakenCharge};
 use Algorithm::{SlidingLog, SlidingWheel};
 
 const ALGORITHMS: [Algorithm; 2] = [SlidingLog, SlidingWheel];
-const LIMIT: u32 = 1_000;
+const LIMIT: u64 = 1_000;
 
 pub(super) async fn run<S: Store>(make: &impl Make<S>) {
     for algorithm in ALGORITHMS {
@@ -26,7 +26,7 @@ fn limits(algorithm: Algorithm) -> TestLimits {
 }
 
 /// A charge that ends `hold` seconds from now.
-fn held<'p>(limits: &'p TestLimits, cost: u32, hold: u64) -> Charge<'p> {
+fn held<'p>(limits: &'p TestLimits, cost: u64, hold: u64) -> Charge<'p> {
     Charge {
         from: CountsFrom::Ago(MINUTE - hold * SECOND),
         ..limits.charge_of("held", "x", cost, OnExceed::Deny)

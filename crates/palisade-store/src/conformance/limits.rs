@@ -1,7 +1,7 @@
 //! Limits and charges for tests.
 
 use std::collections::HashMap;
-use std::num::NonZeroU32;
+use std::num::NonZeroU64;
 
 use palisade_core::key::{Keyring, SegmentKind};
 use palisade_core::limit::{Algorithm, BucketSpec, CountsFrom, Window};
@@ -14,8 +14,8 @@ use palisade_core::policy::{Dimension, Family, LimitDef, PolicyParts, PolicySet}
 /// If there is no such limit.
 #[must_use]
 #[expect(clippy::unwrap_used, reason = "part of a test suite")]
-pub fn spec(algorithm: Algorithm, limit: u32, window: Window) -> BucketSpec {
-    BucketSpec::new(algorithm, NonZeroU32::new(limit).unwrap(), window, None).unwrap()
+pub fn spec(algorithm: Algorithm, limit: u64, window: Window) -> BucketSpec {
+    BucketSpec::new(algorithm, NonZeroU64::new(limit).unwrap(), window, None).unwrap()
 }
 
 /// A policy for a test, with the keys to charge it.
@@ -96,7 +96,7 @@ impl TestLimits {
         &self,
         limit: &str,
         subject: &str,
-        cost: u32,
+        cost: u64,
         on_exceed: OnExceed,
     ) -> Charge<'_> {
         Charge {

@@ -1,6 +1,8 @@
 //! B-OVERDRAFT: admitted while anything is left, charged in full, below zero if need be.
 
-use palisade_core::limit::{Algorithm, BucketSpec, Window};
+use std::num::NonZeroU64;
+
+use palisade_core::limit::{Algorithm, BucketSpec, FIGURE_MAX, Window};
 use palisade_core::plan::{Charge, OnExceed};
 use palisade_core::time::{MINUTE, SECOND};
 
@@ -9,7 +11,7 @@ use crate::{ChargeReadings, Store, Take};
 
 use Algorithm::{FixedWindow, SlidingLog, SlidingWheel, TokenBucket};
 
-const LIMIT: u32 = 5;
+const LIMIT: u64 = 5;
 const NAMES: [&str; 4] = ["log", "wheel", "tokens", "window"];
 
 fn limits() -> TestLimits {
@@ -95,7 +97,7 @@ async fn b_overdraft_one_bucket_that_is_used_up_denies_all<S: Store>(make: &impl
             let found = charge(&*store, &both, Take::Consume).await;
             assert!(!found.admitted, "{name} {order:?}");
             let used = order.map(|at| found.readings[at].used);
-            assert_eq!(used, [2 * u64::from(LIMIT), 0], "{name} {order:?}");
+            assert_eq!(used, [2 * LIMIT, 0], "{name} {order:?}");
         }
     }
 }
@@ -116,7 +118,7 @@ async fn b_overdraft_a_bucket_that_a_plan_has_twice<S: Store>(make: &impl Make<S
 
 #[expect(clippy::unwrap_used, reason = "part of a test suite")]
 fn small_burst() -> BucketSpec {
-    let [limit, burst] = [60, 6].map(|n: u32| n.try_into().unwrap());
+    let [limit, burst] = [60, 6].map(|n| NonZeroU64::new(n).unwrap());
     BucketSpec::new(TokenBucket, limit, Window::Span(MINUTE), Some(burst)).unwrap()
 }
 
@@ -124,7 +126,7 @@ async fn b_bound_a_debt_of_a_token_bucket_is_one_window<S: Store>(make: &impl Ma
     let limits = TestLimits::new([("tokens", small_burst())]);
     let Bench { store, clock } = bench(make).await;
     let of = |cost, on_exceed| [limits.charge_of("tokens", "deep", cost, on_exceed)];
-    for cost in [10_000, u32::MAX] {
+    for cost in [10_000, u64::from(u32::MAX), FIGURE_MAX] {
         let found = charge(&*store, &of(cost, OnExceed::Count), Take::Consume).await;
         assert_eq!(found.readings[0].used, 66, "{cost}: the rest is forgiven");
     }

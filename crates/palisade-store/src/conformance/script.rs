@@ -36,7 +36,7 @@ pub async fn play<S: Store>(
 }
 
 #[expect(clippy::unwrap_used, reason = "part of a test suite")]
-fn parse(step: &str) -> (u64, u32, &str) {
+fn parse(step: &str) -> (u64, u64, &str) {
     let (at, rest) = step.split_once(' ').unwrap();
     let at = at.strip_suffix("us").map_or_else(
         || at.strip_suffix("ms").unwrap().parse::<u64>().unwrap() * 1_000,

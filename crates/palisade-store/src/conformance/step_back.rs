@@ -9,7 +9,7 @@ use crate::{ChargeReadings, Store, Take};
 
 use Algorithm::{FixedWindow, SlidingLog, SlidingWheel, TokenBucket};
 
-const LIMIT: u32 = 5;
+const LIMIT: u64 = 5;
 const STEP: u64 = 2 * HOUR;
 
 fn cases() -> Vec<(&'static str, BucketSpec)> {
@@ -76,7 +76,7 @@ async fn what_was_used_stays_used<S: Store>(make: &impl Make<S>) {
             clock.set(START.plus(20 * HOUR).minus(step * HOUR));
             for _ in 0..2 {
                 let found = charge(&*store, &one, Take::Consume).await;
-                admitted += u32::from(found.admitted);
+                admitted += u64::from(found.admitted);
             }
         }
         assert!(admitted <= LIMIT, "{name}: {admitted}");

@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 
 use palisade_core::Digest;
-use palisade_core::limit::{Algorithm, BucketSpec, Reading, State};
+use palisade_core::limit::{Algorithm, BucketSpec, COUNT_MAX, Reading, State};
 use palisade_core::plan::{Charge, OnExceed};
 use palisade_core::policy::Family;
 use palisade_core::time::Micros;
@@ -246,7 +246,7 @@ impl Table {
         limit: Digest,
         id: Digest,
         spec: &BucketSpec,
-        cost: u32,
+        cost: u64,
         now: Micros,
     ) -> Reading {
         if let Some((segment, mut body)) = self.lock(id)
@@ -283,7 +283,7 @@ impl Table {
         limit: Digest,
         id: Digest,
         spec: &BucketSpec,
-        cost: u32,
+        cost: u64,
         now: Micros,
     ) -> Result<(), Micros> {
         let mut rounds = 0;
@@ -328,7 +328,7 @@ impl Table {
         &self,
         shared: &SharedBucket,
         spec: &BucketSpec,
-        cost: u32,
+        cost: u64,
         now: Micros,
     ) -> Result<(), Micros> {
         self.overflow.count();
@@ -478,7 +478,8 @@ impl<'t> Decision<'t> {
             self.states[position] = self.states[home].clone();
             charge.cost = (0..=position)
                 .filter(|earlier| self.home(*earlier) == home)
-                .fold(0, |sum, earlier| charges[earlier].cost.saturating_add(sum));
+                .fold(0, |sum, earlier| charges[earlier].cost.saturating_add(sum))
+                .min(COUNT_MAX);
         }
         Cow::Owned(summed)
     }
@@ -574,7 +575,7 @@ fn keep(id: Digest, spec: &BucketSpec, state: State, family: Durability) -> Stor
     }
 }
 
-fn take_one(spec: &BucketSpec, state: &mut State, cost: u32, now: Micros) -> Result<(), Micros> {
+fn take_one(spec: &BucketSpec, state: &mut State, cost: u64, now: Micros) -> Result<(), Micros> {
     match spec.fits(state, now, cost) {
         Some(retry_at) => Err(retry_at),
         None => {

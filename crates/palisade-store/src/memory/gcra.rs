@@ -28,7 +28,7 @@ impl TakeOutcome {
 
 /// Takes `cost` from a bucket with this arrival time, if it fits.
 #[inline]
-pub(crate) fn take(spec: &BucketSpec, arrival: u64, now: Micros, cost: u32) -> TakeOutcome {
+pub(crate) fn take(spec: &BucketSpec, arrival: u64, now: Micros, cost: u64) -> TakeOutcome {
     if cost > spec.capacity() {
         return TakeOutcome::Denied(arrival, Micros(u64::MAX));
     }
@@ -36,7 +36,7 @@ pub(crate) fn take(spec: &BucketSpec, arrival: u64, now: Micros, cost: u32) -> T
     let now = now.0.saturating_mul(TICKS_PER_MICRO);
     let after = arrival
         .max(now)
-        .saturating_add(interval.saturating_mul(u64::from(cost)));
+        .saturating_add(interval.saturating_mul(cost));
     let allowed_at = after.saturating_sub(tolerance);
     if allowed_at > now {
         TakeOutcome::Denied(arrival, Micros(allowed_at.div_ceil(TICKS_PER_MICRO)))
@@ -68,8 +68,8 @@ impl Pace {
     /// Arrival time after an admission, or `None` if [`take`] has to decide. All values are ticks
     /// after the same origin, whichever that is: only differences count.
     #[inline]
-    pub(crate) const fn admit(self, arrival: u64, now: u64, cost: u32) -> Option<u64> {
-        let step = self.interval.saturating_mul(cost as u64);
+    pub(crate) const fn admit(self, arrival: u64, now: u64, cost: u64) -> Option<u64> {
+        let step = self.interval.saturating_mul(cost);
         if step > self.tolerance || now >= TICKS_MAX || arrival >= TICKS_MAX {
             return None;
         }
@@ -85,23 +85,31 @@ impl Pace {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use palisade_core::limit::Window;
+    use std::num::NonZeroU64;
+
+    use palisade_core::limit::{COUNT_MAX, FIGURE_MAX, Window};
+    use palisade_core::time::DAY;
     use proptest::prelude::*;
+
+    /// A token bucket, unless its figures cannot be held.
+    fn spec(limit: u64, burst: u64, span: u64) -> Option<BucketSpec> {
+        let [limit, burst] = [limit, burst].map(NonZeroU64::new);
+        let algorithm = Algorithm::TokenBucket;
+        BucketSpec::new(algorithm, limit?, Window::Span(span), burst).ok()
+    }
 
     proptest! {
         #[test]
         fn it_is_the_pure_function(
-            limit in 1_u32..,
-            burst in 1_u32..1000,
-            span in 1_u64..1_000_000_000,
+            limit in prop_oneof![1_u64..1 << 32, 1_u64..=FIGURE_MAX],
+            burst in prop_oneof![1_u64..1000, 1_u64..=FIGURE_MAX],
+            span in prop_oneof![1_u64..1_000_000_000, 1_u64..3_650 * DAY],
             arrival in any::<u64>(),
             ahead in 0_u64..1_000_000_000_000,
             now in 0_u64..1 << 52,
-            cost in prop_oneof![1_u32..10, any::<u32>()],
+            cost in prop_oneof![1_u64..10, any::<u32>().prop_map(u64::from), 1..=COUNT_MAX],
         ) {
-            let [limit, burst] = [limit, burst].map(|n| n.try_into().unwrap());
-            let window = Window::Span(span);
-            let spec = BucketSpec::new(Algorithm::TokenBucket, limit, window, Some(burst)).unwrap();
+            let Some(spec) = spec(limit, burst, span) else { return Ok(()) };
             let now = Micros(now);
             let near = now.0.saturating_mul(TICKS_PER_MICRO).saturating_add(ahead);
             for arrival in [arrival, near] {
@@ -120,21 +128,19 @@ mod tests {
 
         #[test]
         fn the_short_way_admits_what_the_long_way_does(
-            limit in 1_u32..,
-            burst in 1_u32..1000,
-            span in 1_u64..1_000_000_000,
+            limit in prop_oneof![1_u64..1 << 32, 1_u64..=FIGURE_MAX],
+            burst in prop_oneof![1_u64..1000, 1_u64..=FIGURE_MAX],
+            span in prop_oneof![1_u64..1_000_000_000, 1_u64..3_650 * DAY],
             origin in 0_u64..1 << 51,
             later in 0_u64..1 << 46,
             ahead in -1_000_000_000_i64..1_000_000_000_000,
-            cost in prop_oneof![1_u32..10, any::<u32>()],
+            cost in prop_oneof![1_u64..10, any::<u32>().prop_map(u64::from), 1..=COUNT_MAX],
         ) {
-            let [limit, burst] = [limit, burst].map(|n| n.try_into().unwrap());
-            let window = Window::Span(span);
-            let spec = BucketSpec::new(Algorithm::TokenBucket, limit, window, Some(burst)).unwrap();
+            let Some(spec) = spec(limit, burst, span) else { return Ok(()) };
             let now = Micros(origin + later);
             let ticks = (later * TICKS_PER_MICRO).saturating_add_signed(ahead);
             let arrival = origin * TICKS_PER_MICRO + ticks;
-            let pace = Pace::of(&spec).unwrap();
+            let Some(pace) = Pace::of(&spec) else { return Ok(()) };
             let short = pace.admit(ticks, later * TICKS_PER_MICRO, cost);
             let expected = match take(&spec, arrival, now, cost) {
                 TakeOutcome::Admitted(after) => Some(after - origin * TICKS_PER_MICRO),

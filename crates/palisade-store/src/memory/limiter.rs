@@ -95,7 +95,7 @@ impl<C: Clock> Limiter<C> {
 
     /// Takes `cost` from the identifier's bucket, all or nothing.
     #[inline]
-    pub fn check_cost(&self, identifier: &[u8], cost: u32) -> Verdict {
+    pub fn check_cost(&self, identifier: &[u8], cost: u64) -> Verdict {
         let id = self.namer.id(identifier);
         self.take(id, cost, self.inner.clock.now())
     }
@@ -124,7 +124,7 @@ impl<C: Clock> Limiter<C> {
     }
 
     #[inline]
-    fn take(&self, id: Digest, cost: u32, now: Micros) -> Verdict {
+    fn take(&self, id: Digest, cost: u64, now: Micros) -> Verdict {
         match self.pace {
             Some(pace) if self.inner.table.admits(id, pace, cost, now) => Verdict::Admitted,
             _ => self.decide(id, &self.spec, cost, now),
@@ -133,13 +133,13 @@ impl<C: Clock> Limiter<C> {
 
     /// Like [`Limiter::check_cost`], by another limit for this call and this identifier. What was
     /// used stays used.
-    pub fn check_by(&self, identifier: &[u8], spec: &BucketSpec, cost: u32) -> Verdict {
+    pub fn check_by(&self, identifier: &[u8], spec: &BucketSpec, cost: u64) -> Verdict {
         let now = self.inner.clock.now();
         self.decide(self.namer.id(identifier), spec, cost, now)
     }
 
     /// Reads the identifier's bucket as a request of `cost` would find it; takes nothing.
-    pub fn peek(&self, identifier: &[u8], spec: &BucketSpec, cost: u32) -> Reading {
+    pub fn peek(&self, identifier: &[u8], spec: &BucketSpec, cost: u64) -> Reading {
         let now = self.inner.clock.now();
         let id = self.namer.id(identifier);
         self.inner.table.read_one(self.limit, id, spec, cost, now)
@@ -157,7 +157,7 @@ impl<C: Clock> Limiter<C> {
 
     /// Decides what the fast path cannot: denials, new buckets and algorithms with a lock.
     #[inline(never)]
-    fn decide(&self, id: Digest, spec: &BucketSpec, cost: u32, now: Micros) -> Verdict {
+    fn decide(&self, id: Digest, spec: &BucketSpec, cost: u64, now: Micros) -> Verdict {
         let inner = &self.inner;
         if spec.algorithm() == Algorithm::TokenBucket
             && let Some(taken) = inner.table.take_unlocked(id, spec, cost, now)

@@ -113,10 +113,6 @@ pub(crate) fn folded(state: State) -> State {
         return state;
     }
     let last = hits.entries().last().map_or(Micros(0), |(at, _)| at);
-    let total = hits
-        .entries()
-        .map(|(_, count)| u64::from(count))
-        .sum::<u64>();
-    let total = u32::try_from(total).unwrap_or(u32::MAX);
+    let total = hits.entries().map(|(_, count)| count).sum::<u64>();
     State::Hits(Hits::from_entries([(last, total)]))
 }

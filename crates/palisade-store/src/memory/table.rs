@@ -101,7 +101,7 @@ impl Table {
     /// Takes from a token bucket in the shortest way. False does not mean a denial:
     /// [`Table::take_unlocked`] decides.
     #[inline]
-    pub(crate) fn admits(&self, id: Digest, pace: Pace, cost: u32, now: Micros) -> bool {
+    pub(crate) fn admits(&self, id: Digest, pace: Pace, cost: u64, now: Micros) -> bool {
         let admit = || {
             let (slot, word) = self.segment(self.route(id))?.glance(id)?;
             let now = self.origin.ticks_after(now)?;
@@ -117,7 +117,7 @@ impl Table {
         &self,
         id: Digest,
         spec: &BucketSpec,
-        cost: u32,
+        cost: u64,
         now: Micros,
     ) -> Option<TakeOutcome> {
         let segment = self.segment(self.route(id))?;

@@ -3,9 +3,9 @@
 //! are compared with it.
 //!
 //! Where the stores keep one word, this keeps everything that still matters; where they saturate
-//! (time ends after 2⁶⁴ ticks), this says so in one place.
+//! (time ends after 2⁶⁴ ticks, counts at [`COUNT_MAX`]), this says so in one place.
 
-use palisade_core::limit::{Algorithm, BucketSpec, CountsFrom, Reading, Window};
+use palisade_core::limit::{Algorithm, BucketSpec, COUNT_MAX, CountsFrom, Reading, Window};
 use palisade_core::time::{DAY, Micros};
 
 /// Ticks of water that drain in a microsecond.
@@ -28,11 +28,10 @@ pub(super) enum Memory {
 }
 
 /// When `cost` would fit; `None` is now.
-pub(super) fn wait(memory: &Memory, spec: &BucketSpec, now: Micros, cost: u32) -> Option<Micros> {
+pub(super) fn wait(memory: &Memory, spec: &BucketSpec, now: Micros, cost: u64) -> Option<Micros> {
     if cost > spec.capacity() {
         return Some(NEVER);
     }
-    let cost = u64::from(cost);
     match memory {
         Memory::Nothing => None,
         Memory::Hits(hits) => wait_for_hits(hits, spec, now, cost),
@@ -43,7 +42,7 @@ pub(super) fn wait(memory: &Memory, spec: &BucketSpec, now: Micros, cost: u32) -
         }
         Memory::Window { start, used } => {
             let (start, used) = window_at(spec, *start, *used, now);
-            (used + cost > u64::from(spec.limit())).then(|| Micros(window_end(spec, start)))
+            (used + cost > spec.limit()).then(|| Micros(window_end(spec, start)))
         }
     }
 }
@@ -72,10 +71,9 @@ pub(super) fn take(
     memory: &mut Memory,
     spec: &BucketSpec,
     now: Micros,
-    (from, cost): (CountsFrom, u32),
+    (from, cost): (CountsFrom, u64),
 ) {
     carry_over(memory, spec, now);
-    let cost = u64::from(cost);
     match spec.algorithm() {
         Algorithm::SlidingLog | Algorithm::SlidingWheel if from != CountsFrom::Now => {
             let at = match from {
@@ -84,6 +82,7 @@ pub(super) fn take(
                 CountsFrom::Now => counts_from(spec, now),
             };
             let mut hits = live_hits(memory, spec, now);
+            let cost = cost.min(COUNT_MAX - total(&hits));
             match hits.iter_mut().find(|(kept, _)| *kept == at) {
                 Some((_, count)) => *count += cost,
                 None if cost > 0 => hits.push((at, cost)),
@@ -94,6 +93,7 @@ pub(super) fn take(
         }
         Algorithm::SlidingLog | Algorithm::SlidingWheel => {
             let mut hits = live_hits(memory, spec, now);
+            let cost = cost.min(COUNT_MAX - total(&hits));
             let newest = hits.last().map_or(0, |(at, _)| *at);
             let at = counts_from(spec, now).max(newest);
             match hits.last_mut() {
@@ -116,16 +116,16 @@ pub(super) fn take(
                 Memory::Window { start, used } => window_at(spec, *start, *used, now),
                 _ => (window_start(spec, now), 0),
             };
-            let used = used.saturating_add(cost);
+            let used = COUNT_MAX.min(used + cost);
             *memory = Memory::Window { start, used };
         }
     }
 }
 
 /// Takes `cost` out again; of hits the oldest.
-pub(super) fn give_back(memory: &mut Memory, spec: &BucketSpec, now: Micros, cost: u32) {
+pub(super) fn give_back(memory: &mut Memory, spec: &BucketSpec, now: Micros, cost: u64) {
     carry_over(memory, spec, now);
-    let mut left = u64::from(cost);
+    let mut left = cost;
     match memory {
         Memory::Nothing => {}
         Memory::Hits(_) => {
@@ -145,7 +145,7 @@ pub(super) fn give_back(memory: &mut Memory, spec: &BucketSpec, now: Micros, cos
         }
         Memory::Window { start, used } => {
             if window_at(spec, *start, *used, now).0 == *start {
-                *used = used.saturating_sub(u64::from(cost));
+                *used = used.saturating_sub(cost);
             }
         }
     }
@@ -156,7 +156,7 @@ pub(super) fn give_back_taken(
     memory: &mut Memory,
     spec: &BucketSpec,
     (at, now): (Micros, Micros),
-    cost: u32,
+    cost: u64,
 ) {
     match (spec.algorithm(), &mut *memory) {
         (Algorithm::SlidingLog | Algorithm::SlidingWheel, Memory::Hits(hits))
@@ -166,7 +166,7 @@ pub(super) fn give_back_taken(
                 .iter_mut()
                 .find(|(from, _)| (at.0..=counts_from(spec, at)).contains(from));
             if let Some((_, count)) = own {
-                *count = count.saturating_sub(u64::from(cost));
+                *count = count.saturating_sub(cost);
             }
             hits.retain(|(_, count)| *count > 0);
         }
@@ -179,18 +179,18 @@ pub(super) fn give_back_taken(
         (Algorithm::FixedWindow, Memory::Window { start, used })
             if window_start(spec, at) == *start =>
         {
-            *used = used.saturating_sub(u64::from(cost));
+            *used = used.saturating_sub(cost);
         }
         _ => {}
     }
 }
 
 /// The bucket as a request of `cost` finds it.
-pub(super) fn read(memory: &Memory, spec: &BucketSpec, now: Micros, cost: u32) -> Reading {
+pub(super) fn read(memory: &Memory, spec: &BucketSpec, now: Micros, cost: u64) -> Reading {
     let (used, reset_at) = used(memory, spec, now);
     Reading {
         used,
-        remaining: u64::from(spec.capacity()).saturating_sub(used),
+        remaining: spec.capacity().saturating_sub(used),
         reset_at,
         retry_at: wait(memory, spec, now, cost),
     }
@@ -232,9 +232,9 @@ fn carry_over(memory: &mut Memory, spec: &BucketSpec, now: Micros) {
     if is_its_own {
         return;
     }
-    let held = used(memory, spec, now).0.min(u64::from(spec.capacity()));
+    let held = used(memory, spec, now).0.min(spec.capacity());
     *memory = Memory::Nothing;
-    if let Ok(held @ 1..) = u32::try_from(held) {
+    if held > 0 {
         take(memory, spec, now, (CountsFrom::Now, held));
     }
 }
@@ -263,11 +263,15 @@ fn live_hits(memory: &Memory, spec: &BucketSpec, now: Micros) -> Vec<(u64, u64)>
     live.copied().collect()
 }
 
+fn total(hits: &[(u64, u64)]) -> u64 {
+    hits.iter().map(|(_, count)| count).sum()
+}
+
 /// Tries now, and every instant at which a hit leaves the window.
 fn wait_for_hits(hits: &[(u64, u64)], spec: &BucketSpec, now: Micros, cost: u64) -> Option<Micros> {
     let fits_at = |at: &Micros| {
         let live = hits.iter().filter(|(hit, _)| is_live(spec, *hit, *at));
-        live.map(|(_, count)| count).sum::<u64>() + cost <= u64::from(spec.capacity())
+        live.map(|(_, count)| count).sum::<u64>() + cost <= spec.capacity()
     };
     let leaves = hits
         .iter()

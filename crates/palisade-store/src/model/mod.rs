@@ -7,7 +7,7 @@ mod counters;
 use std::collections::{BTreeMap, HashMap};
 
 use palisade_core::Digest;
-use palisade_core::limit::Reading;
+use palisade_core::limit::{COUNT_MAX, Reading};
 use palisade_core::plan::{Charge, OnExceed};
 use palisade_core::record::{RecordKey, RecordKind, RecordWrite};
 use palisade_core::time::{Clock, DAY, Micros};
@@ -88,14 +88,14 @@ impl<C: Clock> ModelStore<C> {
 
 /// Cost of a charge together with earlier charges on the same bucket: a bucket that a plan has
 /// twice is judged on both.
-fn cost_with_earlier(charges: &[Charge<'_>], at: usize) -> u32 {
+fn cost_with_earlier(charges: &[Charge<'_>], at: usize) -> u64 {
     let same = charges[..=at].iter().filter(|c| c.id == charges[at].id);
-    same.fold(0, |sum, charge| charge.cost.saturating_add(sum))
+    same.fold(0, |sum, charge| COUNT_MAX.min(charge.cost + sum))
 }
 
 /// Amount that must be left of a bucket that is to take `cost`: one, if it may be overdrawn
 /// (B-OVERDRAFT).
-fn needed(charge: &Charge<'_>, cost: u32) -> u32 {
+fn needed(charge: &Charge<'_>, cost: u64) -> u64 {
     match charge.on_exceed {
         OnExceed::Overdraft => 1,
         _ => cost,
@@ -109,7 +109,7 @@ impl Inner {
 
     /// L-ATOMIC: judges every bucket as it was found, then takes from all or from none.
     fn charge(&mut self, charges: &[Charge<'_>], take: Take, now: Micros) -> ChargeReadings {
-        let costs: Vec<u32> = (0..charges.len())
+        let costs: Vec<u64> = (0..charges.len())
             .map(|at| cost_with_earlier(charges, at))
             .collect();
         let mut memories: Vec<Memory> = charges.iter().map(|c| self.memory(c.id)).collect();

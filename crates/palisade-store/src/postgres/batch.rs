@@ -4,7 +4,7 @@ use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use palisade_core::limit::{Algorithm, BucketSpec, CountsFrom, Reading, Window};
+use palisade_core::limit::{Algorithm, BucketSpec, COUNT_MAX, CountsFrom, Reading, Window};
 use palisade_core::plan::{Charge, OnExceed};
 use palisade_core::time::Micros;
 use tokio_postgres::Row;
@@ -49,7 +49,7 @@ pub(super) struct Ask {
 pub(super) struct Bucket {
     key: String,
     spec: BucketSpec,
-    cost: u32,
+    cost: u64,
     on_exceed: OnExceed,
     from: CountsFrom,
 }
@@ -145,7 +145,7 @@ impl<'a> Batch<'a> {
             let is_repeated = self.key_numbers[first..].contains(&key);
             self.key_numbers.push(key);
             self.spec_numbers.push(spec);
-            self.costs.push(i64::from(bucket.cost));
+            self.costs.push(signed(bucket.cost.min(COUNT_MAX)));
             let on_exceed = match bucket.on_exceed {
                 OnExceed::Deny => 0,
                 OnExceed::Report => 1,
@@ -173,7 +173,7 @@ impl<'a> Batch<'a> {
         });
         self.months
             .push(matches!(spec.window(), Window::Month | Window::Year));
-        self.capacities.push(i64::from(spec.capacity()));
+        self.capacities.push(signed(spec.capacity()));
         self.spans.push(signed(spec.window_us()));
         self.slots.push(slot(&spec, from));
         self.steps.push(signed(step));
@@ -295,7 +295,7 @@ impl Answers {
         let retry_at = *self.retry_at.get(charge)?;
         Some(Reading {
             used,
-            remaining: u64::from(bucket.spec.capacity()).saturating_sub(used),
+            remaining: bucket.spec.capacity().saturating_sub(used),
             reset_at: unsigned(*self.reset_at.get(charge)?),
             retry_at: match retry_at {
                 0 => None,

@@ -11,7 +11,7 @@ use super::error;
 use crate::StoreError;
 
 /// The version of the schema that this code works with.
-pub const SCHEMA_VERSION: u32 = 14;
+pub const SCHEMA_VERSION: u32 = 15;
 
 const MIGRATIONS: [&str; SCHEMA_VERSION as usize] = [
     include_str!("migrations/0001_schema.sql"),
@@ -28,6 +28,7 @@ const MIGRATIONS: [&str; SCHEMA_VERSION as usize] = [
     include_str!("migrations/0012_attacks.sql"),
     include_str!("migrations/0013_correct.sql"),
     include_str!("migrations/0014_holds.sql"),
+    include_str!("migrations/0015_large_figures.sql"),
 ];
 
 /// Lets one migration run at a time, on whichever node. The number is arbitrary and must not

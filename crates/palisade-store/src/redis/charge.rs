@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use palisade_core::limit::Reading;
+use palisade_core::limit::{COUNT_MAX, Reading};
 use palisade_core::plan::Charge;
 use palisade_core::time::Micros;
 use tokio::task::JoinSet;
@@ -351,7 +351,8 @@ pub(super) fn summed<'c, 'p>(charges: &'c [Charge<'p>]) -> Cow<'c, [Charge<'p>]>
     let mut summed = charges.to_vec();
     for at in 0..charges.len() {
         if let Some(earlier) = before(at) {
-            summed[at].cost = summed[at].cost.saturating_add(summed[earlier].cost);
+            let sum = summed[at].cost.saturating_add(summed[earlier].cost);
+            summed[at].cost = sum.min(COUNT_MAX);
         }
     }
     Cow::Owned(summed)

@@ -4,7 +4,9 @@
 //! functions, so that a reading cannot differ from the definition.
 
 use arrayvec::ArrayVec;
-use palisade_core::limit::{Algorithm, BucketSpec, CountsFrom, Hits, Reading, State, Window};
+use palisade_core::limit::{
+    Algorithm, BucketSpec, COUNT_MAX, CountsFrom, Hits, Reading, State, Window,
+};
 use palisade_core::plan::{Charge, OnExceed};
 use palisade_core::time::Micros;
 
@@ -18,7 +20,7 @@ pub(super) const AT_MAX: Micros = Micros(1 << 53);
 /// Most buckets of one decision: the script counts them in a byte.
 pub(super) const CHARGES_MAX: usize = 255;
 
-const ASKED_BYTES: usize = 8;
+const ASKED_BYTES: usize = 10;
 /// Added to the code of an operation whose instant the caller gives.
 const AT_AN_INSTANT: u8 = 128;
 /// Added to the code of an operation that a mark stands for.
@@ -27,8 +29,10 @@ const MARKED: u8 = 64;
 const CHARGED_INSTEAD: f64 = -1.0;
 /// Length of the clock, which comes before the first answer.
 const CLOCK_BYTES: usize = 8;
+/// Length of a figure or a cost.
+const FIGURE_BYTES: usize = 6;
 /// Longest limit: one whose charge counts from another instant than now says which.
-const LIMIT_BYTES_MAX: usize = 25;
+const LIMIT_BYTES_MAX: usize = 29;
 /// Added to the first byte of such a limit.
 const COUNTS_FROM: u8 = 16;
 
@@ -102,7 +106,7 @@ pub(super) struct Bucket {
     pub(super) key: String,
     pub(super) limit: Limit,
     on_exceed: OnExceed,
-    cost: u32,
+    cost: u64,
     spec: BucketSpec,
     from: CountsFrom,
     /// When the charge was made, if it is given back.
@@ -155,11 +159,17 @@ fn limit(charge: &Charge<'_>) -> Limit {
     let flag = from.map_or(0, |_| COUNTS_FROM);
     let mut bytes = Limit::new();
     bytes.push(algorithm + 4 * on_exceed + flag);
-    bytes.extend(charge.spec.limit().to_le_bytes());
-    bytes.extend(charge.spec.capacity().to_le_bytes());
+    bytes.extend(figure(charge.spec.limit()));
+    bytes.extend(figure(charge.spec.capacity()));
     bytes.extend(window.to_le_bytes());
     bytes.extend(from.into_iter().flat_map(f64::to_le_bytes));
     bytes
+}
+
+/// A figure or a cost as the script reads it.
+fn figure(value: u64) -> [u8; FIGURE_BYTES] {
+    let [a, b, c, d, e, f, ..] = value.min(COUNT_MAX).to_le_bytes();
+    [a, b, c, d, e, f]
 }
 
 /// A record that is written with a decision, which changes nothing without it.
@@ -251,7 +261,7 @@ impl Decision {
             let (key, limit) = place(bucket.key, Some(bucket.limit));
             bytes.extend(key.to_le_bytes());
             bytes.extend(limit.to_le_bytes());
-            bytes.extend(bucket.cost.to_le_bytes());
+            bytes.extend(figure(bucket.cost));
         }
         bytes.extend(instants);
         Expected {
@@ -356,6 +366,8 @@ const fn bucket_bytes(tag: u8) -> Option<usize> {
         IN_FULL => Some(IN_FULL_BYTES),
         TOKENS => Some(11),
         WINDOW => Some(15),
+        // Six bytes of hits in each entry, the newest included.
+        HITS_MIN.. if tag % 16 == 6 => Some(21),
         HITS_MIN.. => Some(19),
         _ => None,
     }
@@ -415,12 +427,7 @@ fn small(bytes: &[u8], at: usize, count: usize) -> Option<u64> {
 
 /// Hits that read like the real ones: the same number, and the same newest instant.
 fn hits(total: u64, newest: Micros) -> Hits {
-    let mut left = total;
-    Hits::from_entries(std::iter::from_fn(|| {
-        let part = u32::try_from(left).unwrap_or(u32::MAX);
-        left -= u64::from(part);
-        (part > 0).then_some((newest, part))
-    }))
+    Hits::from_entries([(newest, total)])
 }
 
 fn number(bytes: &[u8], at: usize) -> Option<f64> {

@@ -1,6 +1,6 @@
 //! `"op":"rls"`: a call of an Envoy rate-limit service as a line, and its answer as JSON.
 
-use std::num::NonZeroU32;
+use std::num::NonZeroU64;
 
 use palisade_core::FieldError;
 use palisade_core::facts::{Descriptor, DescriptorEntry, DescriptorFacts, Hits, OwnFigure};
@@ -62,7 +62,7 @@ impl DescriptorCall {
     pub fn facts(&self) -> Result<DescriptorFacts<'_>, FieldError> {
         let descriptors: Result<Vec<_>, _> = self.descriptors.iter().map(descriptor).collect();
         let mut facts = DescriptorFacts::new(&self.domain, descriptors?)?;
-        facts.hits = NonZeroU32::new(self.hits).unwrap_or(NonZeroU32::MIN);
+        facts.hits = NonZeroU64::new(self.hits.into()).unwrap_or(NonZeroU64::MIN);
         Ok(facts)
     }
 
@@ -92,8 +92,7 @@ fn descriptor(written: &WrittenDescriptor) -> Result<Descriptor<'_>, FieldError>
 }
 
 fn asked(hits: i64) -> Hits {
-    let amount = u32::try_from(hits.unsigned_abs()).unwrap_or(u32::MAX);
-    match NonZeroU32::new(amount) {
+    match NonZeroU64::new(hits.unsigned_abs()) {
         None => Hits::Look,
         Some(amount) if hits < 0 => Hits::Refund(amount),
         Some(amount) => Hits::Charge(amount),

@@ -178,7 +178,7 @@ pub(super) fn parts() -> PolicyParts {
         .into(),
         tiers: vec![(
             "free".to_owned(),
-            Some(NonZeroU32::new(2).unwrap()),
+            std::num::NonZeroU64::new(2),
             Overage::Blocked,
         )],
         bot_patterns: vec![],

@@ -1,10 +1,10 @@
 //! `CL.THROTTLE key max_burst count period [quantity]`: arguments in, five numbers out, as
 //! redis-cell defines them.
 
-use std::num::NonZeroU32;
+use std::num::NonZeroU64;
 
 use palisade_core::decision::Mode;
-use palisade_core::limit::{Algorithm, BucketSpec, Window};
+use palisade_core::limit::{Algorithm, BucketSpec, FIGURE_MAX, SpecError, Window};
 use palisade_core::time::{Micros, SECOND};
 use palisade_store::Take;
 
@@ -20,7 +20,7 @@ pub struct Throttle<'a> {
     /// Key of the bucket.
     pub key: &'a [u8],
     spec: BucketSpec,
-    quantity: u32,
+    quantity: u64,
     take: Take,
 }
 
@@ -80,7 +80,7 @@ impl<'a> Throttle<'a> {
         };
         [
             i64::from(is_limited),
-            i64::from(self.spec.capacity()),
+            i64::try_from(self.spec.capacity()).unwrap_or(i64::MAX),
             i64::try_from(reading.remaining).unwrap_or(i64::MAX),
             retry_after,
             seconds(reading.reset_at.since(answer.now)),
@@ -95,7 +95,7 @@ impl<'a> Throttle<'a> {
         if answer.mode == Mode::FailClosed {
             return reading.retry_at;
         }
-        let is_overdrawn = reading.used > u64::from(self.spec.capacity());
+        let is_overdrawn = reading.used > self.spec.capacity();
         is_overdrawn.then(|| reading.reset_at.minus(self.spec.memory_us()))
     }
 }
@@ -114,23 +114,29 @@ fn figures(max_burst: &[u8], count: &[u8], period: &[u8]) -> Result<BucketSpec, 
     let max_burst = number(max_burst, "max_burst", 0)?;
     let count = number(count, "count", 1)?;
     let period = number(period, "period", 1)?;
-    let burst = NonZeroU32::MIN.checked_add(max_burst);
-    let burst = burst.ok_or(CommandError::Field("max_burst", "must be below 4294967295"))?;
-    let window = Window::Span(u64::from(period) * SECOND);
-    let limit = NonZeroU32::new(count).unwrap_or(NonZeroU32::MIN);
-    BucketSpec::new(Algorithm::TokenBucket, limit, window, Some(burst))
-        .map_err(|_| CommandError::Field("period", "is too long for these figures"))
+    let burst = NonZeroU64::MIN.saturating_add(max_burst);
+    let window = Window::Span(period.saturating_mul(SECOND));
+    let limit = NonZeroU64::new(count).unwrap_or(NonZeroU64::MIN);
+    BucketSpec::new(Algorithm::TokenBucket, limit, window, Some(burst)).map_err(|error| match error
+    {
+        SpecError::FigureTooLarge => {
+            CommandError::Field("max_burst", "must be below 140737488355328")
+        }
+        SpecError::RateTooHigh => CommandError::Field("count", "is too high for this period"),
+        _ => CommandError::Field("period", "is too long for these figures"),
+    })
 }
 
-fn number(text: &[u8], field: &'static str, least: u32) -> Result<u32, CommandError> {
+fn number(text: &[u8], field: &'static str, least: u64) -> Result<u64, CommandError> {
     let refused = match least {
-        0 => CommandError::Field(field, "must be an integer from 0 to 4294967295"),
-        _ => CommandError::Field(field, "must be an integer from 1 to 4294967295"),
+        0 => CommandError::Field(field, "must be an integer from 0 to 140737488355328"),
+        _ => CommandError::Field(field, "must be an integer from 1 to 140737488355328"),
     };
-    let digits = text.len() <= 10 && text.iter().all(u8::is_ascii_digit);
+    let digits = text.len() <= 15 && text.iter().all(u8::is_ascii_digit);
     let number = std::str::from_utf8(text).ok().filter(|_| digits);
     let number = number.and_then(|digits| digits.parse().ok());
-    number.filter(|number| *number >= least).ok_or(refused)
+    let is_figure = |number: &u64| (least..=FIGURE_MAX).contains(number);
+    number.filter(is_figure).ok_or(refused)
 }
 
 fn seconds(us: u64) -> i64 {

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::io::BufRead;
 
 use palisade_core::key::Keyring;
+use palisade_core::limit::COUNT_MAX;
 use palisade_core::plan::{Charge, OnExceed};
 use palisade_core::policy::{PolicySet, quota_charge};
 use palisade_core::record::RecordWrite;
@@ -243,16 +244,14 @@ impl Run<'_> {
         }];
         let seen = self.store.charge(&charges, Take::Peek).await?.readings;
         let used = seen.first().map_or(0, |reading| reading.used);
-        let mut missing = line.used.saturating_sub(used);
+        let missing = line.used.saturating_sub(used);
         match missing {
             0 => self.done.kept.quotas += 1,
             _ => self.done.written.quotas += 1,
         }
-        // One charge takes at most `u32::MAX` units.
-        while missing > 0 {
+        if missing > 0 {
             let [charge] = &mut charges;
-            charge.cost = u32::try_from(missing).unwrap_or(u32::MAX);
-            missing -= u64::from(charge.cost);
+            charge.cost = missing.min(COUNT_MAX);
             self.store.charge(&charges, Take::Consume).await?;
         }
         Ok(())

@@ -2,9 +2,9 @@
 
 use std::borrow::Cow;
 use std::net::IpAddr;
-use std::num::NonZeroU32;
+use std::num::NonZeroU64;
 
-use palisade_core::budget::Costs;
+use palisade_core::budget::{AMOUNT_MAX, Costs};
 use palisade_core::challenge::ShownPass;
 use palisade_core::facts::{
     ClientFacts, ClientType, FieldError, HEADER_BYTES_MAX, ID_BYTES_MAX, Id, Layers, NO_ADDRESS,
@@ -101,7 +101,10 @@ pub struct RawRequest<'a> {
     pub asn: Option<u64>,
     /// Cost in requests; 1 if absent, unless the route or the limit sets one.
     #[serde(default)]
-    #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 4_294_967_295_u64))]
+    #[cfg_attr(
+        feature = "openapi",
+        schema(minimum = 1, maximum = 140_737_488_355_328_u64)
+    )]
     pub cost: Option<u64>,
     /// Costs by unit, instead of `cost`; for example `{"requests": 1, "tokens": 4000}`.
     #[serde(default)]
@@ -345,13 +348,12 @@ fn client(raw: Option<&RawClient<'_>>) -> Result<Option<ClientFacts>, FieldError
     }))
 }
 
-fn cost(cost: Option<u64>) -> Result<Option<NonZeroU32>, FieldError> {
+fn cost(cost: Option<u64>) -> Result<Option<NonZeroU64>, FieldError> {
     let Some(cost) = cost else { return Ok(None) };
-    u32::try_from(cost)
-        .ok()
-        .and_then(NonZeroU32::new)
+    NonZeroU64::new(cost)
+        .filter(|_| cost <= AMOUNT_MAX)
         .map(Some)
-        .ok_or(FieldError::new("cost", "must be 1 to 4294967295"))
+        .ok_or(FieldError::new("cost", "must be 1 to 140737488355328"))
 }
 
 fn costs(costs: Option<RawCosts>, has_cost: bool) -> Result<Option<Box<Costs>>, FieldError> {

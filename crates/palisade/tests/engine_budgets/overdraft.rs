@@ -1,6 +1,6 @@
 //! B-OVERDRAFT: charged in full while anything is left, and reports of work that is done.
 
-use std::num::NonZeroU32;
+use std::num::NonZeroU64;
 
 use palisade::core::facts::{Descriptor, DescriptorFacts, Hits};
 use palisade::engine::{DescriptorAnswer, DescriptorVerdict};
@@ -298,7 +298,7 @@ overdraft = "always"
 /// A call with these hits of each descriptor.
 async fn call(engine: &Engine, hits: &[(&str, u32)]) -> DescriptorAnswer {
     let descriptors = hits.iter().map(|(key, hits)| Descriptor {
-        hits: Some(NonZeroU32::new(*hits).map_or(Hits::Look, Hits::Charge)),
+        hits: Some(NonZeroU64::new(u64::from(*hits)).map_or(Hits::Look, Hits::Charge)),
         ..Descriptor::new([(*key, "x")])
     });
     let facts = DescriptorFacts::new("edge", descriptors.collect()).unwrap();

@@ -182,3 +182,40 @@ fn b_unit_concurrent_requests_points_to_concurrency() {
         .unwrap_or_default();
     assert!(told.contains("concurrency = 8"), "{told}");
 }
+
+/// Five thousand dollars a month, in millionths.
+#[tokio::test]
+async fn b_unit_a_budget_above_32_bits_is_reserved_extended_and_settled() {
+    const BUDGET: u64 = 5_000_000_000;
+    let text = format!(
+        "{POLICY}\n[[limit]]\nname = \"spend\"\nby = [\"org\"]\n\
+         rate = \"{BUDGET}/month\"\nunit = \"usd_micros\"\n"
+    );
+    let nodes = Nodes::new(2, &text);
+    let held = nodes.held(0, &[("usd_micros", 4_400_000_000)]).await;
+    let more = nodes
+        .extend(1, &held.token, &[("usd_micros", 600_000_000)], None)
+        .await;
+    let ExtendAnswer::Held(more) = more else {
+        panic!("{more:?}");
+    };
+    assert_eq!(nodes.left(1, "spend", "usd_micros").await, 0);
+    let refused = nodes.reserve(1, &[("usd_micros", 1)]).await;
+    assert!(refused.held.is_none(), "all of it is reserved");
+    let used = 4_300_000_001;
+    let settled = nodes.settle(0, &more.token, &[("usd_micros", used)]).await;
+    assert_eq!((settled.units[0].used, settled.units[0].over()), (used, 0));
+    assert_eq!(nodes.left(0, "spend", "usd_micros").await, BUDGET - used);
+    let above = nodes.check(0, &[("usd_micros", BUDGET + 1)]).await;
+    assert_eq!(above["error"], "cost_exceeds_limit");
+}
+
+/// A surplus is charged as a whole, however large.
+#[tokio::test]
+async fn b_unit_the_largest_surplus_is_a_debt() {
+    let nodes = Nodes::new(1, POLICY);
+    let held = nodes.held(0, &[("tokens", 1)]).await;
+    let settled = nodes.settle(0, &held.token, &[("tokens", 1 << 47)]).await;
+    assert_eq!(settled.units[0].over(), (1 << 47) - 1);
+    assert_eq!(nodes.left(0, "tokens-per-org", "tokens").await, 0);
+}

@@ -29,8 +29,8 @@ pub enum By {
 /// A store call about one bucket: its caller, and the number of tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asked {
-    Charge(By, u32),
-    Refund(By, u32),
+    Charge(By, u64),
+    Refund(By, u64),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

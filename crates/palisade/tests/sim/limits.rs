@@ -17,17 +17,17 @@ use crate::world::{Command, World};
 pub(crate) const POLICY: &str = include_str!("policy.toml");
 
 /// The throttle's limit is at least this, and all other limits are lower.
-const THROTTLE: u32 = 1_000;
+const THROTTLE: u64 = 1_000;
 
 /// The bound on a bucket's admissions.
 #[derive(Clone, Copy, Debug)]
 enum Bound {
     /// At most this many in any slice of this many microseconds.
-    Sliding(u32, u64),
+    Sliding(u64, u64),
     /// At most a burst at once, and a rate per second beyond it.
-    Flow { burst: u32, per_second: u32 },
+    Flow { burst: u64, per_second: u64 },
     /// At most this many in each aligned window.
-    Aligned(u32, u64),
+    Aligned(u64, u64),
 }
 
 /// The instant by which a request counts.
@@ -133,7 +133,7 @@ pub(crate) struct Asked {
     pub(crate) ip: u64,
     pub(crate) user: u64,
     pub(crate) org: u64,
-    pub(crate) cost: u32,
+    pub(crate) cost: u64,
     pub(crate) from: Micros,
     pub(crate) open_at_start: bool,
 }
@@ -175,7 +175,7 @@ struct Hit {
     id: u64,
     from: Micros,
     to: Micros,
-    cost: u32,
+    cost: u64,
 }
 
 #[derive(Default)]
@@ -203,40 +203,40 @@ struct Log {
 /// A second count of one fallback counter.
 #[derive(Default)]
 struct Used {
-    hits: Vec<(Micros, u32)>,
+    hits: Vec<(Micros, u64)>,
     /// For a token bucket: the instant at which it is full again, in ticks of 2⁻¹² µs.
     free_at: u64,
 }
 
 /// Ticks of one token.
-fn token(per_second: u32) -> u64 {
-    (SECOND << 12).div_ceil(u64::from(per_second))
+fn token(per_second: u64) -> u64 {
+    (SECOND << 12).div_ceil(per_second)
 }
 
 impl Used {
-    fn fits(&mut self, bound: Bound, now: Micros, cost: u32) -> bool {
+    fn fits(&mut self, bound: Bound, now: Micros, cost: u64) -> bool {
         match bound {
             Bound::Sliding(limit, window) => {
                 self.hits.retain(|(at, _)| now.since(*at) < window);
-                let used: u32 = self.hits.iter().map(|(_, cost)| cost).sum();
+                let used: u64 = self.hits.iter().map(|(_, cost)| cost).sum();
                 used + cost <= limit
             }
             Bound::Flow { burst, per_second } => {
-                let after = self.free_at.max(now.0 << 12) + u64::from(cost) * token(per_second);
-                after <= (now.0 << 12) + u64::from(burst) * token(per_second)
+                let after = self.free_at.max(now.0 << 12) + cost * token(per_second);
+                after <= (now.0 << 12) + burst * token(per_second)
             }
             Bound::Aligned(limit, window) => {
                 self.hits.retain(|(at, _)| at.0 / window == now.0 / window);
-                let used: u32 = self.hits.iter().map(|(_, cost)| cost).sum();
+                let used: u64 = self.hits.iter().map(|(_, cost)| cost).sum();
                 used + cost <= limit
             }
         }
     }
 
-    fn take(&mut self, bound: Bound, now: Micros, cost: u32) {
+    fn take(&mut self, bound: Bound, now: Micros, cost: u64) {
         match bound {
             Bound::Flow { per_second, .. } => {
-                let taken = u64::from(cost) * token(per_second);
+                let taken = cost * token(per_second);
                 self.free_at = self.free_at.max(now.0 << 12) + taken;
             }
             _ => self.hits.push((now, cost)),
@@ -449,7 +449,7 @@ impl Requests {
         // A leased bucket without recent requests is charged together with the exact ones.
         let is_leased_too = asked.class == "mixed";
         let has_all = |count: usize| count == exact || (is_leased_too && count == exact + 1);
-        let of_plan = |charge: &&Vec<(Digest, u32)>| {
+        let of_plan = |charge: &&Vec<(Digest, u64)>| {
             has_all(charge.len())
                 && charge
                     .iter()
@@ -515,7 +515,7 @@ impl Requests {
             Bound::Sliding(..) | Bound::Flow { .. } => at,
         };
         let mut log = self.log.lock();
-        let costs: Vec<u32> = caps
+        let costs: Vec<u64> = caps
             .iter()
             .map(|(_, bound)| asked.cost.min(bound.largest()))
             .collect();
@@ -557,7 +557,7 @@ impl Requests {
 }
 
 impl Bound {
-    const fn largest(self) -> u32 {
+    const fn largest(self) -> u64 {
         match self {
             Self::Sliding(limit, _) | Self::Aligned(limit, _) => limit,
             Self::Flow { burst, .. } => burst,
@@ -623,9 +623,7 @@ impl Bound {
     fn most(self, span: u64) -> u64 {
         match self {
             Self::Sliding(limit, _) | Self::Aligned(limit, _) => u64::from(limit),
-            Self::Flow { burst, per_second } => {
-                u64::from(burst) + u64::from(per_second) * span / SECOND
-            }
+            Self::Flow { burst, per_second } => burst + per_second * span / SECOND,
         }
     }
 }

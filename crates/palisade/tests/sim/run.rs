@@ -510,7 +510,7 @@ impl Sim {
                 ip: rng.below(2),
                 user: rng.below(2),
                 org: rng.below(2),
-                cost: u32::try_from(cost).unwrap(),
+                cost,
                 from: self.world.now(),
                 open_at_start: false,
             }

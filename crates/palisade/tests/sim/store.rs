@@ -41,7 +41,7 @@ enum Call {
 struct OwnCharge {
     spec: BucketSpec,
     id: Digest,
-    cost: u32,
+    cost: u64,
     on_exceed: OnExceed,
 }
 

@@ -106,7 +106,7 @@ pub(crate) struct CommandLog {
     /// The charges that were sent to the store, admitted or not.
     pub(crate) asked: Vec<Vec<(Digest, BucketSpec)>>,
     /// The charges that the store admitted and applied, each with its buckets' costs.
-    pub(crate) charged: Vec<Vec<(Digest, u32)>>,
+    pub(crate) charged: Vec<Vec<(Digest, u64)>>,
     pub(crate) loaded: Option<(Micros, Found)>,
     /// The records that each commit wrote.
     pub(crate) committed: Vec<Vec<RecordWrite>>,

@@ -131,7 +131,7 @@ fn of_ann() -> Request<Body> {
     request
 }
 
-fn one_limit(limit: u32) -> Gate<impl Judge> {
+fn one_limit(limit: u64) -> Gate<impl Judge> {
     let clock = Arc::new(VirtualClock::at(engine_support::START));
     let quota = Quota::sliding(limit, Duration::from_secs(60)).unwrap();
     let limiter = Limiter::with_clock(quota, &LimiterConfig::default(), clock);

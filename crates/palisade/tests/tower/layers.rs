@@ -130,7 +130,7 @@ async fn l_constraint_the_tightest_of_many_layers_speaks_whoever_stands_between(
         [7, 5, 3],
     ] {
         for marks in [false, true] {
-            let layer = |limit: u32| {
+            let layer = |limit: u64| {
                 let quota = Quota::sliding(limit, Duration::from_secs(60)).unwrap();
                 let gate = Gate::limited(&format!("of-{limit}"), Limiter::new(quota));
                 EdgeLayer::new(&if marks {

@@ -1,6 +1,7 @@
 //! The limit that answers a descriptor, and the bucket that it charges.
 
 use super::*;
+use crate::limit::FIGURE_MAX;
 use crate::policy::{EntryMatch, PolicyParts, RlsSettings, Settings};
 use crate::time::{DAY, MINUTE};
 
@@ -23,7 +24,7 @@ fn limit(written: &str) -> LimitDef {
     let entries: Box<[EntryMatch]> = entries.split(", ").map(entry).collect();
     let open = entries.iter().filter(|entry| entry.value.is_open());
     let by = open.map(|entry| Dimension::Descriptor(entry.key.clone()));
-    let ten = NonZeroU32::new(10).unwrap();
+    let ten = NonZeroU64::new(10).unwrap();
     let window = Window::Span(MINUTE);
     let spec = BucketSpec::new(Algorithm::SlidingLog, ten, window, None).unwrap();
     let mut def = LimitDef::new(name, by.collect(), spec);
@@ -272,8 +273,8 @@ fn with_hits(hits: Hits) -> Descriptor<'static> {
 #[test]
 fn r_hits_charge_look_refund_and_too_many() {
     let policy = policy(&["own: k"]);
-    let three = NonZeroU32::new(3).unwrap();
-    let eleven = NonZeroU32::new(11).unwrap();
+    let three = NonZeroU64::new(3).unwrap();
+    let eleven = NonZeroU64::new(11).unwrap();
     let asked = [
         with_hits(Hits::Charge(three)),
         with_hits(Hits::Look),
@@ -293,11 +294,11 @@ fn r_hits_charge_look_refund_and_too_many() {
 fn r_hits_more_than_can_be_counted_are_denied_by_the_largest_limit_too() {
     let mut largest = limit("own: k");
     let window = Window::Span(MINUTE);
-    let spec = BucketSpec::new(Algorithm::FixedWindow, NonZeroU32::MAX, window, None);
+    let most = NonZeroU64::new(FIGURE_MAX).unwrap();
+    let spec = BucketSpec::new(Algorithm::FixedWindow, most, window, None);
     largest.spec = spec.unwrap();
     let policy = policy_of(vec![largest], RlsSettings::default());
-    let below = NonZeroU32::new(u32::MAX - 1).unwrap();
-    let asked = [Hits::Charge(NonZeroU32::MAX), Hits::Charge(below)].map(with_hits);
+    let asked = [Hits::Charge(NonZeroU64::MAX), Hits::Charge(most)].map(with_hits);
     let facts = DescriptorFacts::new("edge", asked.to_vec()).unwrap();
     let plan = resolve_descriptors(&policy, Instead::default(), &keyring(), &facts);
     assert_eq!((plan.denied.len(), plan.charges.len()), (1, 1));
@@ -306,7 +307,7 @@ fn r_hits_more_than_can_be_counted_are_denied_by_the_largest_limit_too() {
 #[test]
 fn r_override_a_figure_replaces_the_policys_and_names_the_bucket() {
     let policy = policy(&["own: k"]);
-    let bucket = |amount: u32, window: Window| {
+    let bucket = |amount: u64, window: Window| {
         let mut one = descriptor("k=v");
         one.figure = Some(OwnFigure { amount, window });
         let facts = DescriptorFacts::new("edge", vec![one]).unwrap();
@@ -357,7 +358,7 @@ fn t_org_a_tenants_figure_holds_where_the_policy_says_which_entry_names_it() {
     let facts = DescriptorFacts::new("edge", facts).unwrap();
     let orgs = orgs_of(&policy, &facts);
     assert_eq!(orgs, [Some("acme"), Some("other")]);
-    let hundred = NonZeroU32::new(100).unwrap();
+    let hundred = NonZeroU64::new(100).unwrap();
     let spec = BucketSpec::new(Algorithm::SlidingLog, hundred, Window::Span(MINUTE), None);
     let limit = policy.limit("per-org").unwrap();
     let own = TenantPolicy::new(1, [(limit, spec.unwrap())]);
@@ -367,6 +368,6 @@ fn t_org_a_tenants_figure_holds_where_the_policy_says_which_entry_names_it() {
         tenants: &tenants,
     };
     let plan = resolve_descriptors(&policy, instead, &keyring(), &facts);
-    let figures: Vec<u32> = plan.charges.iter().map(|c| c.spec.limit()).collect();
+    let figures: Vec<u64> = plan.charges.iter().map(|c| c.spec.limit()).collect();
     assert_eq!(figures, [100, 10]);
 }

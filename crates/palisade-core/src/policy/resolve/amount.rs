@@ -4,13 +4,14 @@ use std::num::NonZeroU32;
 
 use super::super::{Limit, QuotaUnit, RouteMatch};
 use crate::facts::RequestFacts;
+use crate::limit::COUNT_MAX;
 use crate::plan::OnExceed;
 
 /// Amount that a limit is charged, where a decision's costs are stated by unit.
 pub(super) enum Amount {
     /// The decision states no cost in the limit's unit, or requests no slot.
     NotAsked,
-    Whole(u32),
+    Whole(u64),
     /// More than any bucket holds (L-COST).
     TooLarge,
 }
@@ -30,12 +31,12 @@ pub(super) fn amount(limit: &Limit, route: &RouteMatch<'_>, facts: &RequestFacts
         return Amount::NotAsked;
     };
     let charged = asked.checked_mul(u64::from(weight_in(limit, route).get()));
-    let charged = charged.and_then(|charged| u32::try_from(charged).ok());
+    let charged = charged.filter(|charged| *charged <= COUNT_MAX);
     match charged {
         Some(charged) => Amount::Whole(charged),
         // As much as a bucket can owe.
         None if facts.report || limit.def.on_exceed == OnExceed::Overdraft => {
-            Amount::Whole(u32::MAX)
+            Amount::Whole(COUNT_MAX)
         }
         None => Amount::TooLarge,
     }

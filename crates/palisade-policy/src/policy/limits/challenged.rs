@@ -1,6 +1,6 @@
 //! `on_exceed` and `challenge_extra`: limits that admit more after a challenge (C-BUYS).
 
-use palisade_core::policy::ChallengeExtra;
+use palisade_core::policy::{ChallengeExtra, OnExpiry};
 
 use super::Checker;
 use crate::policy::tables::{LimitTable, Overdraft, WhenExceeded};
@@ -21,6 +21,8 @@ impl Checker<'_> {
             ("shadow", table.shadow),
             ("concurrency", table.concurrency.is_some()),
             ("overdraft", table.overdraft != Overdraft::Never),
+            ("max_share", table.max_share.is_some()),
+            ("on_expiry", table.on_expiry == OnExpiry::Release),
         ];
         for (key, _) in set.into_iter().filter(|(_, is_set)| *is_set) {
             let problem = format!("cannot be `challenge` beside `{key}`");

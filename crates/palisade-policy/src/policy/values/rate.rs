@@ -1,17 +1,19 @@
-//! Rates.
+//! Rates and the numbers in them.
 
-use std::num::NonZeroU32;
+use std::num::NonZeroU64;
 
-use palisade_core::limit::Window;
+use palisade_core::limit::{FIGURE_MAX, Window};
 
-use crate::document::decode::{Decode, Problem, Problems, UNITS, digits, meant_unit, text_of};
+use crate::document::decode::{
+    Decode, Problem, Problems, UNITS, digits, integer, meant_unit, text_of, wrong,
+};
 use crate::document::tree::Node;
 
 /// `N/window`, as in `250/min`, `5/15min`, `1_000_000/day`, `1000/month`, `1000/year`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rate {
     /// Number per window.
-    pub limit: NonZeroU32,
+    pub limit: NonZeroU64,
     /// The window.
     pub window: Window,
 }
@@ -20,7 +22,7 @@ impl Rate {
     /// The lowest rate in this window.
     pub(crate) const fn one_in(window: Window) -> Self {
         Self {
-            limit: NonZeroU32::MIN,
+            limit: NonZeroU64::MIN,
             window,
         }
     }
@@ -31,6 +33,37 @@ impl Rate {
     /// The problem, as the end of a sentence, without the text itself.
     pub fn parse(text: &str) -> Result<Self, String> {
         parse_rate(text).map_err(|problem| problem.message)
+    }
+}
+
+/// A number of units: 1 to [`FIGURE_MAX`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Figure(pub(crate) NonZeroU64);
+
+impl Figure {
+    /// The figure in an integer, if it can be one.
+    pub(crate) fn of(number: i128) -> Option<Self> {
+        let number = u64::try_from(number).ok()?;
+        NonZeroU64::new(number)
+            .filter(|_| number <= FIGURE_MAX)
+            .map(Self)
+    }
+}
+
+impl Decode for Figure {
+    fn kind() -> String {
+        "integer".into()
+    }
+
+    fn decode(node: &Node) -> Result<Self, Problems> {
+        let Some(number) = integer(node) else {
+            return wrong("must be a whole number");
+        };
+        Self::of(number).map_or_else(|| wrong(format!("must be 1 to {FIGURE_MAX}")), Ok)
+    }
+
+    fn show(text: &str) -> String {
+        text.to_owned()
     }
 }
 
@@ -68,10 +101,12 @@ fn parse_maybe_zero(text: &str) -> Result<MaybeZero, Problem> {
         return Err(Problem::new("must be a single rate").hint("write a `[[limit]]` for each"));
     }
     let count = digits_or_overflow(count.trim()).ok_or_else(shape)?;
-    let count =
-        u32::try_from(count).map_err(|_| Problem::new(format!("must be at most {}", u32::MAX)))?;
+    let count = u64::try_from(count)
+        .ok()
+        .filter(|count| *count <= FIGURE_MAX);
+    let count = count.ok_or_else(|| Problem::new(format!("must be at most {FIGURE_MAX}")))?;
     let window = parse_window(window.trim())?;
-    Ok(match NonZeroU32::new(count) {
+    Ok(match NonZeroU64::new(count) {
         Some(limit) => MaybeZero::Rate(Rate { limit, window }),
         None => MaybeZero::Zero(window),
     })

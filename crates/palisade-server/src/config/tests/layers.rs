@@ -18,7 +18,7 @@ fn file(text: &str) -> Config {
     with(text, &Env::default(), &Overrides::default())
 }
 
-fn rate(config: &Config, limit: &str) -> u32 {
+fn rate(config: &Config, limit: &str) -> u64 {
     config
         .policy()
         .limit(limit)

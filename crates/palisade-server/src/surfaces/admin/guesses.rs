@@ -33,7 +33,7 @@ pub(crate) struct GuessLimit(Limiter<Arc<dyn Clock>>);
 
 impl GuessLimit {
     pub(crate) fn new(clock: &Arc<dyn Clock>) -> Result<Self, SpecError> {
-        let quota = Quota::sliding(GUESSES_MAX, Duration::from_secs(60))?;
+        let quota = Quota::sliding(GUESSES_MAX.into(), Duration::from_secs(60))?;
         let bounds = LimiterConfig {
             keys_max: PREFIXES_MAX,
             ..LimiterConfig::default()

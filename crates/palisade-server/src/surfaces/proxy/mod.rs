@@ -199,7 +199,7 @@ impl Proxy {
         let engine = &self.enforcer.engine;
         let place = match engine.take_place(&passing.answer.policy, &passing.facts) {
             Ok(place) => place,
-            Err(shed) => return Ok(refused_for(spend, &shed, id, &parts.headers)),
+            Err(shed) => return Ok(refused_for(spend.as_ref(), &shed, id, &parts.headers)),
         };
         let has_costs = passing.spending.is_some();
         let hang_up = || client.hang_up(parts.version);

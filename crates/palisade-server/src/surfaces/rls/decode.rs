@@ -1,6 +1,6 @@
 //! Builds facts from a request's message.
 
-use std::num::NonZeroU32;
+use std::num::NonZeroU64;
 
 use palisade_core::FieldError;
 use palisade_core::facts::{Descriptor, DescriptorEntry, DescriptorFacts, Hits, OwnFigure};
@@ -14,7 +14,7 @@ pub(super) fn facts(request: &messages::Request) -> Result<DescriptorFacts<'_>, 
     let descriptors: Result<Vec<Descriptor<'_>>, FieldError> =
         request.descriptors.iter().map(descriptor).collect();
     let mut facts = DescriptorFacts::new(&request.domain, descriptors?)?;
-    facts.hits = NonZeroU32::new(request.hits_addend).unwrap_or(NonZeroU32::MIN);
+    facts.hits = NonZeroU64::new(request.hits_addend.into()).unwrap_or(NonZeroU64::MIN);
     Ok(facts)
 }
 
@@ -30,10 +30,10 @@ fn descriptor(message: &messages::Descriptor) -> Result<Descriptor<'_>, FieldErr
     })
 }
 
-/// R-HITS. A number that is too large to count is cut off at a value that no limit admits.
+/// R-HITS. The plan cuts off what is too large to count at a value that no limit admits.
 fn hits(message: &messages::Descriptor) -> Option<Hits> {
-    let hits = u32::try_from(message.hits_addend?).unwrap_or(u32::MAX);
-    Some(match (NonZeroU32::new(hits), message.is_negative_hits) {
+    let hits = message.hits_addend?;
+    Some(match (NonZeroU64::new(hits), message.is_negative_hits) {
         (None, _) => Hits::Look,
         (Some(hits), true) => Hits::Refund(hits),
         (Some(hits), false) => Hits::Charge(hits),
@@ -55,7 +55,7 @@ fn figure(own: &messages::Override) -> Result<OwnFigure, FieldError> {
         }
     };
     Ok(OwnFigure {
-        amount: own.requests_per_unit,
+        amount: own.requests_per_unit.into(),
         window,
     })
 }

@@ -143,7 +143,7 @@ fn write_status(found: &DescriptorStatus, fields: &mut Fields<'_>) {
             fields.bytes(limit::NAME, name.as_bytes());
         });
     }
-    fields.number(status::LIMIT_REMAINING, found.remaining.into());
+    fields.number(status::LIMIT_REMAINING, in_field(found.remaining).into());
     if let Some(us) = found.reset_us {
         fields.message(status::DURATION_UNTIL_RESET, |fields| {
             fields.number(duration::SECONDS, us / SECOND);
@@ -164,8 +164,8 @@ fn in_units(figure: Figure) -> (u32, Unit) {
     ];
     let span = match figure.window {
         Window::Span(span) => span,
-        Window::Month => return (figure.amount, Unit::Month),
-        Window::Year => return (figure.amount, Unit::Year),
+        Window::Month => return (in_field(figure.amount), Unit::Month),
+        Window::Year => return (in_field(figure.amount), Unit::Year),
     };
     let below = UNITS.iter().find(|(unit, _)| *unit <= span);
     let (unit_us, unit) = below.copied().unwrap_or((SECOND, Unit::Second));
@@ -173,7 +173,12 @@ fn in_units(figure: Figure) -> (u32, Unit) {
         return (0, unit);
     }
     let scaled = u128::from(figure.amount) * u128::from(unit_us) / u128::from(span.max(1));
-    (u32::try_from(scaled).unwrap_or(u32::MAX).max(1), unit)
+    (in_field(scaled).max(1), unit)
+}
+
+/// An amount in a field of 32 bits: at most the largest that it holds.
+fn in_field(amount: impl TryInto<u32>) -> u32 {
+    amount.try_into().unwrap_or(u32::MAX)
 }
 
 /// R-META: builds the metadata from names of the policy and ids of rules, never a descriptor's
@@ -197,12 +202,17 @@ fn metadata(answer: &DescriptorAnswer) -> Struct {
     Struct { fields }
 }
 
+/// A revision, which counts reloads, or a limit's amount.
 #[expect(
     clippy::cast_precision_loss,
-    reason = "a revision counts reloads: it is far below what a double holds exactly"
+    reason = "both are below what a double holds exactly"
 )]
+const fn exact(number: u64) -> f64 {
+    number as f64
+}
+
 fn revision(answer: &DescriptorAnswer) -> Value {
-    number(answer.policy.revision as f64)
+    number(exact(answer.policy.revision))
 }
 
 /// Describes the limit of one descriptor with its exact amount and window; `null` if no limit
@@ -223,7 +233,7 @@ fn about(found: &DescriptorStatus) -> Value {
     ]);
     match found.figure {
         Some(figure) => {
-            fields.insert("limit".to_owned(), number(f64::from(figure.amount)));
+            fields.insert("limit".to_owned(), number(exact(figure.amount)));
             fields.insert("window".to_owned(), text(&figure.window.label()[1..]));
             if found.used.is_none() {
                 fields.insert("unread".to_owned(), value(Kind::BoolValue(true)));

@@ -19,6 +19,9 @@ use crate::{Entry, Record, Registry};
 const MAGIC: &[u8; 8] = b"palisade";
 /// Version of the format. Version 1 had no marks; it is still read.
 const VERSION: u8 = 2;
+/// Kind of a state of hits, 32 bits each, and of one with hits of 64 bits.
+const HITS: u8 = 3;
+const LARGE_HITS: u8 = 4;
 /// Length of a payload at which its frame is closed.
 const FRAME_BYTES: usize = 8 << 20;
 
@@ -151,13 +154,20 @@ impl Batch {
                 self.number(start.0);
                 self.number(*count);
             }
-            State::Hits(hits) => {
-                self.bytes(&[3]);
-                self.bytes(&u32::try_from(hits.len()).unwrap_or(0).to_le_bytes());
-                for (at, count) in hits.entries() {
-                    self.number(at.0);
-                    self.bytes(&count.to_le_bytes());
-                }
+            State::Hits(hits) => self.hits(hits),
+        }
+    }
+
+    fn hits(&mut self, hits: &Hits) {
+        // Few limits are so large, and versions that know no others can still read the rest.
+        let is_large = hits.entries().any(|(_, count)| count > u64::from(u32::MAX));
+        self.bytes(&[if is_large { LARGE_HITS } else { HITS }]);
+        self.bytes(&u32::try_from(hits.len()).unwrap_or(0).to_le_bytes());
+        for (at, count) in hits.entries() {
+            self.number(at.0);
+            match u32::try_from(count) {
+                Ok(count) if !is_large => self.bytes(&count.to_le_bytes()),
+                _ => self.number(count),
             }
         }
     }
@@ -371,12 +381,16 @@ impl<'a> Cursor<'a> {
                 start: Micros(self.number()?),
                 count: self.number()?,
             },
-            3 => {
+            kind @ (HITS | LARGE_HITS) => {
                 let len = u32::from_le_bytes(self.array()?);
                 let mut entries = Vec::new();
                 for _ in 0..len {
                     let at = Micros(self.number()?);
-                    entries.push((at, u32::from_le_bytes(self.array()?)));
+                    let count = match kind {
+                        HITS => u32::from_le_bytes(self.array()?).into(),
+                        _ => self.number()?,
+                    };
+                    entries.push((at, count));
                 }
                 State::Hits(Hits::from_entries(entries))
             }

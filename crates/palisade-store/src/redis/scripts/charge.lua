@@ -6,14 +6,14 @@
 -- `x - x % 1` rounds down without a call.
 --
 -- KEYS    the buckets, each once
--- ARGV[1] the limits in use: per limit '<BI4I4d' flags, limit, capacity, window in µs
+-- ARGV[1] the limits in use: per limit '<BI6I6d' flags, limit, capacity, window in µs
 --         (0: month, -1: year); if 16 was added to the flags then '<d' the instant that a
 --         charge counts from (below zero: so many µs ago, less 1)
 -- ARGV[2] the decisions, one after the other: '<BB' operation, buckets; if 128 was added to
 --         the operation '<d' the instant (else it is this server's clock); if 64 was added
 --         '<I2ddI4' a mark: its key's place, the revision it must have, when it ends, the
 --         length of its bytes, then these; per bucket
---         '<I2I2I4' its key's place, its limit's place, cost; if something is given back,
+--         '<I2I2I6' its key's place, its limit's place, cost; if something is given back,
 --         then per bucket '<d' when it was taken (-1: the cost is charged instead)
 -- returns one string: '<d' the clock (0: it was not read), then per decision '<BB'
 --         admitted (of a decision with a mark: 0 the record has changed, and nothing was
@@ -29,9 +29,9 @@
 -- A bucket's bytes begin with a tag and a life:
 --   tokens   4, life, µs (7), ticks of 2^-12 µs (2)      the arrival time, 64 bits in all
 --   window   5, life, start (7), count (6)
---   hits     64 + 16 * w + c, life, total (6), newest (7), hits then (4), and the
---            entries before it, oldest first: an instant modulo 256^w (all lie within
---            a window of the newest) and c bytes of hits
+--   hits     64 + 16 * w + c, life, total (6), newest (7), hits then (4; where c is 6,
+--            for large figures, 6), and the entries before it, oldest first: an instant
+--            modulo 256^w (all lie within a window of the newest) and c bytes of hits
 --
 -- When a key ends follows from its bytes alone: from its arrival time, newest hit or
 -- start, rounded to a grain of the window, and its life, which says the grain and how
@@ -50,6 +50,9 @@ local TOKENS_TAG, WINDOW_TAG = 4, 5
 local FITS, NEVER = -1, -2
 local DAY = 86400000000
 local COUNT_MAX = 2 ^ 48 - 1
+local HEAD, LARGE_HEAD = '<BBI6I7I4', '<BBI6I7I6'
+-- A product of this and a number of ticks below a microsecond's is exact.
+local PRODUCT_MAX = 2 ^ 40
 
 -- A lane judges a bucket of its own kind: (bytes or false, now, cost, counts, limit) →
 -- wait, two numbers of the state and, if the cost can be taken or `counts` all the
@@ -60,12 +63,24 @@ local COUNT_MAX = 2 ^ 48 - 1
 
 -- ---------------------------------------------------------------- token bucket
 
+-- `n` times so many µs and ticks, on top of others. The ticks are multiplied in two parts where a
+-- double would not hold the product.
+local function plus_times(hi, lo, step_hi, step_lo, n)
+  if n >= PRODUCT_MAX then
+    local part = n % 2 ^ 24
+    hi = hi + step_lo * ((n - part) / 2 ^ 24) * 4096
+    lo = lo + step_lo * part
+  else
+    lo = lo + step_lo * n
+  end
+  local low = lo % 4096
+  return hi + step_hi * n + (lo - low) / 4096, low
+end
+
 -- The arrival time after a cost that may not fit; what would make a debt of more than a window
 -- is forgiven.
 local function indebted(hi, lo, now, cost, l)
-  local low = lo + l.step_lo * cost
-  local to_lo = low % 4096
-  local to_hi = hi + l.step_hi * cost + (low - to_lo) / 4096
+  local to_hi, to_lo = plus_times(hi, lo, l.step_hi, l.step_lo, cost)
   local deep_hi, deep_lo = now + l.burst_hi + l.span, l.burst_lo
   if hi > deep_hi or (hi == deep_hi and lo > deep_lo) then deep_hi, deep_lo = hi, lo end
   if to_hi > deep_hi or (to_hi == deep_hi and to_lo > deep_lo) then return deep_hi, deep_lo end
@@ -83,9 +98,13 @@ local function tokens(raw, now, cost, counts, l)
   end
   local from_hi, from_lo, needed = hi, lo, l.overdraft and 1 or cost
   -- After the cost; saturates at 64 bits of ticks.
-  local low = lo + l.step_lo * needed
-  lo = low % 4096
-  hi = hi + l.step_hi * needed + (low - lo) / 4096
+  if needed < PRODUCT_MAX then
+    local low = lo + l.step_lo * needed
+    lo = low % 4096
+    hi = hi + l.step_hi * needed + (low - lo) / 4096
+  else
+    hi, lo = plus_times(hi, lo, l.step_hi, l.step_lo, needed)
+  end
   if hi >= 2 ^ 52 then hi, lo = 2 ^ 52 - 1, 4095 end
   -- Allowed once the burst reaches back to it.
   local at, ticks = hi - l.burst_hi, lo - l.burst_lo
@@ -187,6 +206,7 @@ end
 local rare
 
 local function format(wide, count)
+  if count == 6 then return wide >= 4 and wide <= 7 and '<I' .. wide .. 'I6' end
   if count ~= 1 and count ~= 4 then return nil end
   if wide == 4 then return count == 1 and '<I4I1' or '<I4I4' end
   if wide == 5 then return count == 1 and '<I5I1' or '<I5I4' end
@@ -204,22 +224,26 @@ end
 local function hits(raw, now, cost, counts, l)
   local span = l.span
   local life, total, newest, top, wide, count, layout, modulo = 0, 0, 0, 0
-  local first, last = 20, 19
+  local first, last, most = 20, 19, 2 ^ 32
   if raw then
     last = #raw
     if last < 19 then return nil end
     local tag
-    tag, life, total, newest, top = unpack_struct('<BBI6I7I4', raw)
+    tag, life, total, newest, top = unpack_struct(HEAD, raw)
     if tag == 129 then
       wide, count, layout, modulo = 4, 1, '<I4I1', 2 ^ 32
     else
       count = tag % 16
       wide = (tag - 64 - count) / 16
       layout, modulo = format(wide, count), 256 ^ wide
+      if count == 6 then
+        if last < 21 then return nil end
+        top, first, most = unpack_struct('<I6', raw, 16), 22, 2 ^ 48
+      end
     end
-    local entries = (last - 19) / (wide + count)
+    local entries = (last - first + 1) / (wide + count)
     if not layout or entries % 1 > 0 or newest >= 2 ^ 53 or top == 0
-      or total < top + entries or total > top + entries * 2 ^ 32 then
+      or total < top + entries or total > top + entries * most then
       return nil
     end
     -- What is a window old is out.
@@ -252,7 +276,8 @@ local function hits(raw, now, cost, counts, l)
     end
   end
   if wait ~= FITS and not counts then return wait, total, newest end
-  if cost == 0 or total + cost > COUNT_MAX then return wait, total, newest, total > 0 and raw, false end
+  if total + cost > COUNT_MAX then cost = COUNT_MAX - total end
+  if cost == 0 then return wait, total, newest, total > 0 and raw, false end
 
   local after, head, bytes = now - now % l.slot + l.slot - 1
   if l.from then
@@ -262,23 +287,28 @@ local function hits(raw, now, cost, counts, l)
     if after < newest then
       bytes = rare().insert(raw, now, after, cost, l)
       local moved = life ~= l.life and newest - newest % l.grain + l.reach
-      return wait, total, newest, bytes, moved, sub(bytes, 1, 19)
+      return wait, total, newest, bytes, moved, sub(bytes, 1, byte(bytes) % 16 == 6 and 21 or 19)
     end
   end
   if total == 0 then
-    head = pack('<BBI6I7I4', 65 + l.wide * 16, l.life, cost, after, cost)
+    if cost < 2 ^ 32 then
+      head = pack(HEAD, 65 + l.wide * 16, l.life, cost, after, cost)
+    else
+      head = pack(LARGE_HEAD, 70 + l.wide * 16, l.life, cost, after, cost)
+    end
     bytes = head
-  elseif after <= newest and top + cost < 2 ^ 32 then
+  elseif after <= newest and top + cost < most then
     -- Hits of one instant are kept together.
     after = newest
-    head = pack('<BBI6I7I4', 64 + wide * 16 + count, l.life, total + cost, newest, top + cost)
+    head = count == 6 and LARGE_HEAD or HEAD
+    head = pack(head, 64 + wide * 16 + count, l.life, total + cost, newest, top + cost)
     bytes = first > last and head or head .. sub(raw, first)
-  elseif wide < l.wide or (count == 1 and top > 255) then
-    local wider = rare().recode(raw, math.max(wide, l.wide), top > 255 and 4 or count)
-    return hits(wider, now, cost, counts, l)
+  elseif after <= newest or cost >= most or wide < l.wide or (count == 1 and top > 255) then
+    local room = (after <= newest or cost >= most) and 6 or count == 1 and top > 255 and 4 or count
+    return hits(rare().recode(raw, math.max(wide, l.wide), room), now, cost, counts, l)
   else
-    if after < newest then after = newest end
-    head = pack('<BBI6I7I4', 64 + wide * 16 + count, l.life, total + cost, after, cost)
+    head = count == 6 and LARGE_HEAD or HEAD
+    head = pack(head, 64 + wide * 16 + count, l.life, total + cost, after, cost)
     local rest = first > last and '' or sub(raw, first)
     bytes = pack(appending(layout), head, rest, newest % modulo, top)
   end
@@ -307,13 +337,17 @@ end
 -- Ticks per token, span * 4096 / limit rounded up, and per burst.
 local function with_ticks(l)
   local span, limit = l.span, l.limit
-  local hi = (span - span % limit) / limit
-  local rest = (span - hi * limit) * 4096
-  local lo = (rest - rest % limit) / limit
-  if rest % limit > 0 then lo = lo + 1 end
-  local low = lo * l.capacity
-  l.step_hi, l.step_lo, l.burst_lo = hi, lo, low % 4096
-  l.burst_hi = hi * l.capacity + (low - l.burst_lo) / 4096
+  local rest = span % limit
+  local hi, lo = (span - rest) / limit, 0
+  -- Six bits at a time: a double holds 64 times any figure.
+  for _ = 1, 2 do
+    local left = rest * 64 % limit
+    lo = lo * 64 + (rest * 64 - left) / limit
+    rest = left
+  end
+  if rest > 0 then lo = lo + 1 end
+  l.step_hi, l.step_lo = hi, lo
+  l.burst_hi, l.burst_lo = plus_times(0, 0, hi, lo, l.capacity)
 end
 
 local made
@@ -322,11 +356,14 @@ rare = function()
 
   -- Entries as a list of instant, hits; then what else the bytes say.
   local function read(raw)
-    local tag, life, _, newest, top = unpack_struct('<BBI6I7I4', raw)
-    local count = tag % 16
+    local tag, life, _, newest, top = unpack_struct(HEAD, raw)
+    local count, first = tag % 16, 20
     local wide = (tag - 64 - count) / 16
+    if count == 6 then
+      top, first = unpack_struct('<I6', raw, 16), 22
+    end
     local list = {}
-    for at = 20, #raw, wide + count do
+    for at = first, #raw, wide + count do
       local low, n = unpack_struct(format(wide, count), raw, at)
       list[#list + 1] = { newest - (newest - low) % 256 ^ wide, n }
     end
@@ -343,7 +380,7 @@ rare = function()
       total = total + e[2]
     end
     local tag = 64 + wide * 16 + count
-    return pack('<BBI6I7I4', tag, life, total + newest[2], newest[1], newest[2])
+    return pack(count == 6 and LARGE_HEAD or HEAD, tag, life, total + newest[2], newest[1], newest[2])
       .. table.concat(parts)
   end
 
@@ -369,13 +406,14 @@ rare = function()
     end
     while kept[place] and kept[place][1] < at do place = place + 1 end
     local same = kept[place]
-    if same and same[1] == at and same[2] + cost < 2 ^ 32 then
+    if same and same[1] == at then
       same[2] = same[2] + cost
     else
       table.insert(kept, place, { at, cost })
     end
     for _, e in ipairs(kept) do
-      if e[2] > 255 then count = 4 end
+      if e[2] > 255 then count = math.max(count, 4) end
+      if e[2] >= 2 ^ 32 then count = 6 end
     end
     return write(kept, l.life, math.max(wide, l.wide), count)
   end
@@ -428,10 +466,9 @@ rare = function()
   end
 
   local function times(hi, lo, n)
-    local low = lo * n
-    local high = hi * n + (low - low % 4096) / 4096
-    if high >= 2 ^ 52 then return 2 ^ 52 - 1, 4095 end
-    return high, low % 4096
+    hi, lo = plus_times(0, 0, hi, lo, n)
+    if hi >= 2 ^ 52 then return 2 ^ 52 - 1, 4095 end
+    return hi, lo
   end
 
   -- What can have drained since `taken` stays.
@@ -536,13 +573,15 @@ end
 
 -- A charge that is part of a larger decision shows what it found.
 local CHARGE, PEEK, GIVE_BACK, PART = 0, 1, 3, 4
+-- Bytes of a bucket in a decision.
+local ASKED = 10
 
 local limits = {}
 do
   local at, text = 1, ARGV[1]
   while at <= #text do
     local flags, limit, capacity, span
-    flags, limit, capacity, span, at = unpack_struct('<BI4I4d', text, at)
+    flags, limit, capacity, span, at = unpack_struct('<BI6I6d', text, at)
     local from = false
     if flags >= 16 then
       from, at = unpack_struct('<d', text, at)
@@ -686,10 +725,10 @@ while at <= #asked do
   at = first
   for i = 1, buckets do
     -- Faster than `unpack_struct`, here more than anywhere.
-    local p, p2, n, n2, c, c2, c3, c4 = byte(asked, at, at + 7)
+    local p, p2, n, n2, c, c2, c3, c4, c5, c6 = byte(asked, at, at + 9)
     local place, number = p + p2 * 256, n + n2 * 256
-    local cost = c + c2 * 256 + c3 * 65536 + c4 * 16777216
-    at = at + 8
+    local cost = c + c2 * 256 + c3 * 65536 + c4 * 16777216 + c5 * 2 ^ 32 + c6 * 2 ^ 40
+    at = at + ASKED
     local l, raw = limits[number], bytes[place]
     local kind, wait, a, b, new, ending, head
     if operation <= PEEK then
@@ -701,7 +740,7 @@ while at <= #asked do
       kind = raw and kind_of(raw) or EMPTY
       if kind == EMPTY or lane_of(kind)(raw, now, 1, false, l) then
         local taken = has_instants
-          and unpack_struct('<d', asked, first + 8 * (buckets + i - 1))
+          and unpack_struct('<d', asked, first + ASKED * buckets + 8 * (i - 1))
         raw, kind, wait, a, b, new, ending = unusual(raw, kind, now, cost, l, operation, taken)
         if operation > PEEK then put(place, raw, ending) end
       else
@@ -729,7 +768,7 @@ while at <= #asked do
   elseif shows_left then
     for i = 1, buckets do
       if byte(said[head_at + i]) > 0 then
-        local place, number, cost = unpack_struct('<I2I2I4', asked, first + 8 * (i - 1))
+        local place, number, cost = unpack_struct('<I2I2I6', asked, first + ASKED * (i - 1))
         said[head_at + i] = untouched(place, number, cost, now)
       end
     end
@@ -771,13 +810,13 @@ local function rebuilt_by_first(place)
   while at <= #asked do
     local operation, buckets, _, first = header(at)
     for i = 0, buckets - 1 do
-      if unpack_struct('<I2', asked, first + 8 * i) == place then
+      if unpack_struct('<I2', asked, first + ASKED * i) == place then
         local admitted, rebuilt = byte(said[head_at], 1, 2)
         said[head_at] = string.char(admitted, rebuilt + 1)
         return
       end
     end
-    at = first + 8 * buckets * (operation == GIVE_BACK and 2 or 1)
+    at = first + (operation == GIVE_BACK and ASKED + 8 or ASKED) * buckets
     head_at = head_at + 1 + buckets
   end
 end

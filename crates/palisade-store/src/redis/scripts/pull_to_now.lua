@@ -17,7 +17,11 @@ end
 local function hits(raw, latest)
   local tag, life, total, newest, top = unpack_struct('<BBI6I7I4', raw)
   if newest <= latest then return raw end
-  local count = tag % 16
+  local count, first = tag % 16, 20
+  if count == 6 then
+    if #raw < 21 then return raw end
+    top, first = unpack_struct('<I6', raw, 16), 22
+  end
   local wide = (tag - 64 - count) / 16
   local layout = '<I' .. wide .. 'I' .. count
   local entries = {}
@@ -25,26 +29,29 @@ local function hits(raw, latest)
     if at > latest then at = latest end
     local last = entries[#entries]
     -- Hits of one instant are kept together.
-    if last and last[1] == at and last[2] + n < 2 ^ 32 then
+    if last and last[1] == at then
       last[2] = last[2] + n
     else
       entries[#entries + 1] = { at, n }
     end
   end
-  for at = 20, #raw, wide + count do
+  for at = first, #raw, wide + count do
     local low, n = unpack_struct(layout, raw, at)
     add(newest - (newest - low) % 256 ^ wide, n)
   end
   add(newest, top)
   local last, parts = table.remove(entries), {}
   for _, e in ipairs(entries) do
-    if e[2] > 255 then count = 4 end
+    if e[2] > 255 then count = math.max(count, 4) end
+    if e[2] >= 2 ^ 32 then count = 6 end
   end
+  if last[2] >= 2 ^ 32 then count = 6 end
   layout = '<I' .. wide .. 'I' .. count
   for i, e in ipairs(entries) do
     parts[i] = pack(layout, e[1] % 256 ^ wide, e[2])
   end
-  return pack('<BBI6I7I4', 64 + wide * 16 + count, life, total, last[1], last[2])
+  local head = count == 6 and '<BBI6I7I6' or '<BBI6I7I4'
+  return pack(head, 64 + wide * 16 + count, life, total, last[1], last[2])
     .. table.concat(parts)
 end
 

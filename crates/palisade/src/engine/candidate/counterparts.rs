@@ -6,7 +6,7 @@ use std::hash::{BuildHasher, Hash, RandomState};
 
 use parking_lot::Mutex;
 
-/// What the candidate holds for the latest requests that both policies allowed.
+/// Receipts or reservations of the candidate, for the latest requests that both policies allowed.
 pub(super) struct Counterparts<T> {
     count_max: usize,
     hasher: RandomState,

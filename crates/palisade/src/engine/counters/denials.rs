@@ -48,7 +48,7 @@ pub(super) struct Denials {
 struct Denial {
     /// [`Charge::memo`]: under other figures the bucket may admit.
     memo: Digest,
-    cost: u32,
+    cost: u64,
     until: Micros,
     reading: Reading,
     /// The store's clock minus this node's, to give readings in the store's time.
@@ -58,7 +58,7 @@ struct Denial {
 /// A bucket beside one that denied.
 #[derive(Clone, Copy)]
 struct Companion {
-    cost: u32,
+    cost: u64,
     reading: Reading,
     /// By the store's clock, like the reading.
     until: Micros,
@@ -66,7 +66,7 @@ struct Companion {
 
 impl Companion {
     /// The reading as far as it answers this cost at `now`.
-    fn answer(&self, cost: u32, now: Micros) -> Option<Reading> {
+    fn answer(&self, cost: u64, now: Micros) -> Option<Reading> {
         let answers = match self.reading.retry_at {
             None => u64::from(cost) <= self.reading.remaining,
             Some(retry_at) => retry_at > now && cost >= self.cost,
@@ -307,7 +307,7 @@ mod tests {
             },
             until: Micros(50),
         };
-        let answers = |one: Companion, cost: u32, now: u64| one.answer(cost, Micros(now)).is_some();
+        let answers = |one: Companion, cost: u64, now: u64| one.answer(cost, Micros(now)).is_some();
         assert!(answers(of(5, None), 5, 49));
         assert!(!answers(of(5, None), 6, 49), "it may deny that");
         assert!(!answers(of(5, None), 5, 50), "the denial is over");

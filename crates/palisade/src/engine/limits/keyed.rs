@@ -33,7 +33,7 @@ pub struct Keyed<'a> {
     /// The figures of the bucket.
     pub spec: BucketSpec,
     /// The cost to take.
-    pub cost: u32,
+    pub cost: u64,
     /// Whether the cost is taken, or only looked at.
     pub take: Take,
 }
@@ -81,7 +81,7 @@ impl KeyedAnswer {
         Self {
             admitted: false,
             reading: Reading {
-                used: u64::from(asked.spec.capacity()),
+                used: asked.spec.capacity(),
                 remaining: 0,
                 reset_at: until,
                 retry_at: Some(until),
@@ -128,7 +128,7 @@ impl Engine {
         Ok(())
     }
 
-    fn keyed_charge<'p>(&'p self, key: &[u8], spec: &'p BucketSpec, cost: u32) -> Charge<'p> {
+    fn keyed_charge<'p>(&'p self, key: &[u8], spec: &'p BucketSpec, cost: u64) -> Charge<'p> {
         let limit = &self.keyed;
         let segment = self.keyring.segment(SegmentKind::Descriptor, &[key]);
         let previous = self.keyring.previous().map(|previous| {

@@ -1,7 +1,7 @@
 //! Requests and calls while the store cannot be asked: the failure rules of limits (F-FALLBACK,
 //! R-FAIL).
 
-use std::num::NonZeroU32;
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
@@ -250,7 +250,7 @@ fn caps_of<'l>(
     segments: &ArrayVec<Segment, SEGMENTS_MAX>,
     facts: &RequestFacts,
 ) -> Vec<Charge<'l>> {
-    let cost = facts.cost.map_or(1, NonZeroU32::get);
+    let cost = facts.cost.map_or(1, NonZeroU64::get);
     limits
         .iter()
         .map(|limit| Charge {

@@ -21,9 +21,9 @@ pub struct CalledBucket {
     /// Hits used.
     pub used: u64,
     /// Size of the limit, in hits.
-    pub limit: u32,
+    pub limit: u64,
     /// Hits left.
-    pub remaining: u32,
+    pub remaining: u64,
     /// Whole seconds until the whole limit is available again.
     pub reset: u64,
 }
@@ -90,7 +90,7 @@ fn of_status(number: usize, status: &DescriptorStatus, mode: Mode) -> Finding {
 
 /// A finding about a bucket that was not read, because the hits exceed the whole limit or because
 /// the store is unavailable.
-fn unread(which: &str, name: &str, limit: u32, status: &DescriptorStatus, mode: Mode) -> Finding {
+fn unread(which: &str, name: &str, limit: u64, status: &DescriptorStatus, mode: Mode) -> Finding {
     if status.verdict == DescriptorVerdict::Denied && mode == Mode::Normal {
         let words = format!("{which} asks for more hits than `{name}` ever admits, {limit}");
         return denied(Rule::L_COST, &words, status);
@@ -107,7 +107,7 @@ fn denied(rule: Rule, words: &str, status: &DescriptorStatus) -> Finding {
 fn bucket(
     descriptor: usize,
     name: &str,
-    limit: u32,
+    limit: u64,
     status: &DescriptorStatus,
 ) -> Option<CalledBucket> {
     Some(CalledBucket {

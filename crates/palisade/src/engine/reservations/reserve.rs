@@ -419,7 +419,7 @@ impl Engine {
         self.keyring.hmac(Domain::Receipt, &said).current
     }
 
-    /// What a caller may still hold of a bucket; its whole share if the store does not say.
+    /// Amount that a caller may still hold of a bucket; its whole share if the store does not say.
     async fn left_of_share(&self, charge: &Charge<'_>) -> u64 {
         let looked = std::slice::from_ref(charge);
         let found = self.counters.store.look(looked, self.link.request_ends());
@@ -488,7 +488,7 @@ fn asking(facts: &RequestFacts, policy: &PolicySet) -> Result<RequestFacts, Fiel
     let mut facts = facts.clone();
     // A plain cost counts as requests and, if a limit counts bytes, as bytes.
     if facts.costs.is_none() {
-        let cost = u64::from(facts.cost.map_or(1, std::num::NonZeroU32::get));
+        let cost = facts.cost.map_or(1, std::num::NonZeroU64::get);
         let bytes = Costs::new([("content-bytes", cost)])?;
         let has_bytes = policy.knows_units(&bytes).is_ok();
         let units = ["requests", "content-bytes"].into_iter();

@@ -228,7 +228,7 @@ impl Engine {
         Ok(())
     }
 
-    /// What a correction charges, whether or not it fits: what was used of charges that go back whole,
+    /// The charges of a correction, made whether or not they fit: what was used of charges that go back whole,
     /// from the instant at which it was reserved (B-EXPIRE), and use beyond the reservation (B-BOUND).
     pub(super) fn surcharges<'p>(
         &self,

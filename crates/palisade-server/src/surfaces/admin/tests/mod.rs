@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::num::NonZeroU32;
+use std::num::{NonZeroU32, NonZeroU64};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -89,8 +89,8 @@ fn policy() -> PolicySet {
             )]
             .into(),
             tiers: vec![
-                ("free".into(), NonZeroU32::new(1), Overage::Blocked),
-                ("starter".into(), NonZeroU32::new(1), Overage::Priced(0.5)),
+                ("free".into(), NonZeroU64::new(1), Overage::Blocked),
+                ("starter".into(), NonZeroU64::new(1), Overage::Priced(0.5)),
             ],
             bot_patterns: vec![],
         },

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use palisade_core::decision::{ErrorCode, LimitReading, Outcome};
+use palisade_core::limit::FIGURE_MAX;
 use palisade_core::policy::QuotaUnit;
 use palisade_core::rule::Rule;
 use palisade_core::{Digest, Micros, PolicySet};
@@ -59,7 +60,7 @@ fn status_of(found: &DescriptorStatus) -> Status {
                 name: name.as_ref().to_owned(),
             }
         }),
-        limit_remaining: found.remaining,
+        limit_remaining: in_field(found.remaining),
         duration_until_reset: found.reset_us.map(|us| Duration {
             seconds: i64::try_from(us / SECOND).unwrap(),
             nanos: i32::try_from(us % SECOND * 1_000).unwrap(),
@@ -83,12 +84,12 @@ fn any_status() -> impl Strategy<Value = DescriptorStatus> {
         Just(DescriptorVerdict::NotRefunded),
     ];
     let figure =
-        (any::<u32>(), any_window()).prop_map(|(amount, window)| Figure { amount, window });
+        (0..=FIGURE_MAX, any_window()).prop_map(|(amount, window)| Figure { amount, window });
     (
         option::of("[a-z-]{1,150}"),
         verdict,
         option::of(figure),
-        any::<u32>(),
+        prop_oneof![any::<u32>().prop_map(u64::from), 0..=FIGURE_MAX],
         option::of(any::<u64>()),
     )
         .prop_map(

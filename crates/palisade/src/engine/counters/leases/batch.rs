@@ -13,10 +13,10 @@ use parking_lot::Mutex;
 use super::LEASE_US;
 
 /// A batch is at most this share of the limit.
-const BATCHES_PER_LIMIT: u32 = 50;
+const BATCHES_PER_LIMIT: u64 = 50;
 
 /// A batch is low when less than this share of it, or of its time, is left.
-const LOW_SHARE: u32 = 4;
+const LOW_SHARE: u64 = 4;
 
 /// The tokens of one bucket.
 pub(in crate::engine::counters) struct Lease {
@@ -52,7 +52,7 @@ pub(in crate::engine::counters) struct Origin {
 /// Tokens that were never used.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct UnusedTokens {
-    pub(super) count: u32,
+    pub(super) count: u64,
     /// When the store granted them, by its clock.
     pub(super) taken_at: Micros,
 }
@@ -60,18 +60,18 @@ pub(super) struct UnusedTokens {
 /// The rest of one charge in the store.
 #[derive(Clone, Copy, Debug, Default)]
 struct Batch {
-    left: u32,
+    left: u64,
     origin: Origin,
 }
 
 impl Batch {
     /// Whether it has `cost` tokens that have not expired.
-    fn has(&self, cost: u32, now: Micros) -> bool {
+    fn has(&self, cost: u64, now: Micros) -> bool {
         self.left >= cost && self.origin.until > now
     }
 
     /// Takes `cost` tokens, if it has them.
-    fn take(&mut self, cost: u32, now: Micros) -> Option<Origin> {
+    fn take(&mut self, cost: u64, now: Micros) -> Option<Origin> {
         self.has(cost, now).then(|| {
             self.left -= cost;
             self.origin
@@ -91,16 +91,16 @@ struct Tokens {
     older: Batch,
     newer: Batch,
     /// Tokens in the newer batch when it came.
-    size: u32,
+    size: u64,
     /// Tokens of either batch used since the newer one was asked for. This rate of use
     /// predicts the size of the next batch.
-    used: u32,
+    used: u64,
     /// When the newer batch was asked for, by this node's clock.
     asked: Micros,
     ahead: Ahead,
     denied_until: Micros,
     /// The smallest cost that was denied.
-    denied_cost: u32,
+    denied_cost: u64,
     /// Grows when something is given back to the bucket: a denial that was asked for before
     /// is not kept.
     reopened: u32,
@@ -135,9 +135,9 @@ pub(super) enum LeaseAnswer {
 /// A batch that the store has just granted.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct NewBatch {
-    pub(super) size: u32,
+    pub(super) size: u64,
     /// Tokens that the request which asked for the batch uses itself.
-    pub(super) cost: u32,
+    pub(super) cost: u64,
     /// The bucket after the charge, by this node's clock.
     pub(super) reading: Reading,
     /// When the store was asked, by this node's clock.
@@ -168,7 +168,7 @@ impl Lease {
     }
 
     /// The bucket as it is charged in the store.
-    pub(super) fn charge(&self, cost: u32) -> Charge<'_> {
+    pub(super) fn charge(&self, cost: u64) -> Charge<'_> {
         Charge {
             limit: &self.bucket.limit,
             spec: &self.charged,
@@ -191,7 +191,7 @@ impl Lease {
 
     /// The answer to a charge, and whether tokens are low after it. No answer if too few
     /// tokens are left or they have expired: then the store must be asked.
-    pub(super) fn serve(&self, cost: u32, now: Micros) -> (Option<LeaseAnswer>, bool) {
+    pub(super) fn serve(&self, cost: u64, now: Micros) -> (Option<LeaseAnswer>, bool) {
         let mut tokens = self.tokens.lock();
         let Some(mut reading) = tokens.reading else {
             return (None, false);
@@ -211,7 +211,7 @@ impl Lease {
 
     /// The denial of `cost`, if the store's last one still holds and there are no tokens for
     /// it. Takes nothing.
-    pub(super) fn denial(&self, cost: u32, now: Micros) -> Option<Reading> {
+    pub(super) fn denial(&self, cost: u64, now: Micros) -> Option<Reading> {
         let tokens = self.tokens.lock();
         let is_served = tokens.older.has(cost, now) || tokens.newer.has(cost, now);
         let reading = tokens.reading.filter(|_| !is_served)?;
@@ -243,20 +243,17 @@ impl Lease {
 
     /// The size of the next batch, predicted from recent use. A request that comes alone takes
     /// no more than its own cost.
-    pub(super) fn batch(&self, cost: u32, now: Micros) -> u32 {
+    pub(super) fn batch(&self, cost: u64, now: Micros) -> u64 {
         let most = self.wanted.capacity() / BATCHES_PER_LIMIT;
         // Never more than the store could give at once: it would deny the batch, and the
         // request would ask a second time for its own cost.
         let most = most.min(self.charged.capacity()).max(cost);
-        let predicted = self.tokens.lock().predicted(now);
-        u32::try_from(predicted)
-            .unwrap_or(u32::MAX)
-            .clamp(cost, most)
+        self.tokens.lock().predicted(now).clamp(cost, most)
     }
 
     /// Puts unused tokens back into their batch. If that batch is gone they are lost: in a
     /// younger one they would outlive their time.
-    pub(super) fn put_back(&self, cost: u32, origin: Origin) {
+    pub(super) fn put_back(&self, cost: u64, origin: Origin) {
         let mut tokens = self.tokens.lock();
         let Tokens { older, newer, .. } = &mut *tokens;
         let own = [older, newer].into_iter().find(|b| b.origin == origin);
@@ -311,7 +308,7 @@ impl Lease {
 
     /// Remembers that the store denied `cost`, until `until` by this node's clock; not if
     /// something was given back since `seen` was read.
-    pub(super) fn deny(&self, cost: u32, until: Micros, reading: Reading, seen: u32) {
+    pub(super) fn deny(&self, cost: u64, until: Micros, reading: Reading, seen: u32) {
         let mut tokens = self.tokens.lock();
         if tokens.reopened == seen {
             tokens.denied_until = until;
@@ -347,7 +344,7 @@ impl Lease {
         self.tokens.lock().usable(now) > 0
     }
 
-    pub(super) fn left(&self) -> u32 {
+    pub(super) fn left(&self) -> u64 {
         self.tokens.lock().left()
     }
 
@@ -375,11 +372,11 @@ impl Lease {
 }
 
 impl Tokens {
-    const fn left(&self) -> u32 {
+    const fn left(&self) -> u64 {
         self.older.left.saturating_add(self.newer.left)
     }
 
-    fn usable(&self, now: Micros) -> u32 {
+    fn usable(&self, now: Micros) -> u64 {
         let usable = |batch: &Batch| {
             if batch.origin.until > now {
                 batch.left
@@ -390,7 +387,7 @@ impl Tokens {
         usable(&self.older).saturating_add(usable(&self.newer))
     }
 
-    fn take(&mut self, cost: u32, now: Micros) -> Option<Origin> {
+    fn take(&mut self, cost: u64, now: Micros) -> Option<Origin> {
         let from_older = self.older.take(cost, now);
         let origin = from_older.or_else(|| self.newer.take(cost, now))?;
         self.used = self.used.saturating_add(cost);
@@ -398,7 +395,7 @@ impl Tokens {
     }
 
     /// Whether the store has denied as much or less until a time that is still to come.
-    fn denies(&self, cost: u32, now: Micros) -> bool {
+    fn denies(&self, cost: u64, now: Micros) -> bool {
         self.denied_until > now && cost >= self.denied_cost
     }
 

@@ -264,7 +264,7 @@ impl Leases {
                 }
                 let reading = Reading {
                     // Tokens at hand count as remaining, too.
-                    remaining: reading.remaining + u64::from(batch - charge.cost),
+                    remaining: reading.remaining + (batch - charge.cost),
                     ..reading
                 };
                 return Ok(LeaseAnswer::Taken(reading, origin));
@@ -284,7 +284,7 @@ impl Leases {
 
     /// The answer of a lease, if it has one without the store. If tokens run low, the next
     /// batch is fetched in the background.
-    fn serve(&self, lease: &Arc<Lease>, cost: u32, now: Micros) -> Option<LeaseAnswer> {
+    fn serve(&self, lease: &Arc<Lease>, cost: u64, now: Micros) -> Option<LeaseAnswer> {
         let (answer, is_low) = lease.serve(cost, now);
         if is_low && self.is_attended() && lease.begin_ahead() {
             self.put_due(Due::Refill(Arc::clone(lease)));
@@ -350,7 +350,7 @@ impl Leases {
 
     /// Puts tokens back into their batch, and wakes the sweep: if they were the last of the
     /// batch and nobody uses them, nothing else would give them back.
-    fn put_back_to(&self, lease: &Lease, cost: u32, origin: Origin) {
+    fn put_back_to(&self, lease: &Lease, cost: u64, origin: Origin) {
         lease.put_back(cost, origin);
         self.filled.notify_one();
     }

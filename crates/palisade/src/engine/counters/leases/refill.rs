@@ -133,7 +133,7 @@ impl Leases {
     async fn fetch(
         &self,
         lease: &Lease,
-        size: u32,
+        size: u64,
         asked: Micros,
         store: &StoreBuckets,
     ) -> Option<Option<UnusedTokens>> {

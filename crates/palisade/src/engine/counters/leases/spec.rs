@@ -1,6 +1,6 @@
 //! The figures that the store is charged with for a leased limit.
 
-use std::num::NonZeroU32;
+use std::num::NonZeroU64;
 
 use palisade_core::limit::{Algorithm, BucketSpec, Window};
 use palisade_core::time::DAY;
@@ -8,17 +8,14 @@ use palisade_core::time::DAY;
 use super::LEASE_US;
 
 fn inflow(spec: &BucketSpec, span: u64) -> u64 {
-    u64::from(spec.limit())
-        .saturating_mul(LEASE_US)
-        .div_ceil(span)
+    let inflow = u128::from(spec.limit()) * u128::from(LEASE_US);
+    u64::try_from(inflow.div_ceil(u128::from(span))).unwrap_or(u64::MAX)
 }
 
 /// Whether a limit can be leased, which is cheaper than [`leased_spec`].
 pub(in crate::engine::counters) fn is_leasable(spec: &BucketSpec) -> bool {
     match (spec.algorithm(), spec.window()) {
-        (Algorithm::TokenBucket, Window::Span(span)) => {
-            inflow(spec, span) < u64::from(spec.capacity())
-        }
+        (Algorithm::TokenBucket, Window::Span(span)) => inflow(spec, span) < spec.capacity(),
         (Algorithm::SlidingLog | Algorithm::SlidingWheel, Window::Span(span)) => {
             // Near the longest window there may be no room to widen it.
             span < 3_650 * DAY || leased_spec(spec).is_some()
@@ -30,11 +27,11 @@ pub(in crate::engine::counters) fn is_leasable(spec: &BucketSpec) -> bool {
 /// The figures that the store is charged with for a leased limit; `None` if the limit is too
 /// small to be leased.
 pub(in crate::engine::counters) fn leased_spec(spec: &BucketSpec) -> Option<BucketSpec> {
-    let limit = NonZeroU32::new(spec.limit())?;
+    let limit = NonZeroU64::new(spec.limit())?;
     match (spec.algorithm(), spec.window()) {
         (Algorithm::TokenBucket, Window::Span(span)) => {
-            let burst = u64::from(spec.capacity()).checked_sub(inflow(spec, span))?;
-            let burst = NonZeroU32::new(u32::try_from(burst).ok()?)?;
+            let burst = spec.capacity().checked_sub(inflow(spec, span))?;
+            let burst = NonZeroU64::new(burst)?;
             BucketSpec::new(
                 Algorithm::TokenBucket,
                 limit,
@@ -54,12 +51,12 @@ pub(in crate::engine::counters) fn leased_spec(spec: &BucketSpec) -> Option<Buck
 #[cfg(test)]
 mod tests {
     use super::*;
-    use palisade_core::limit::State;
+    use palisade_core::limit::{FIGURE_MAX, State};
     use palisade_core::time::{MINUTE, Micros, SECOND};
     use proptest::prelude::*;
 
-    fn spec(algorithm: Algorithm, limit: u32, window: u64) -> BucketSpec {
-        let limit = NonZeroU32::new(limit).unwrap();
+    fn spec(algorithm: Algorithm, limit: u64, window: u64) -> BucketSpec {
+        let limit = NonZeroU64::new(limit).unwrap();
         BucketSpec::new(algorithm, limit, Window::Span(window), None).unwrap()
     }
 
@@ -68,9 +65,9 @@ mod tests {
         assert!(leased_spec(&spec(Algorithm::TokenBucket, 10_000, SECOND)).is_some());
         let tiny = BucketSpec::new(
             Algorithm::TokenBucket,
-            NonZeroU32::new(1000).unwrap(),
+            NonZeroU64::new(1000).unwrap(),
             Window::Span(SECOND),
-            NonZeroU32::new(50),
+            NonZeroU64::new(50),
         );
         assert!(leased_spec(&tiny.unwrap()).is_none());
     }
@@ -82,15 +79,15 @@ mod tests {
                 Just(Algorithm::TokenBucket), Just(Algorithm::SlidingLog),
                 Just(Algorithm::SlidingWheel), Just(Algorithm::FixedWindow),
             ],
-            limit in prop_oneof![1_u32..2_000, any::<u32>().prop_map(|n| n.max(1))],
-            burst in prop_oneof![1_u32..2_000, any::<u32>().prop_map(|n| n.max(1))],
+            limit in prop_oneof![1_u64..2_000, 1..=FIGURE_MAX],
+            burst in prop_oneof![1_u64..2_000, 1..=FIGURE_MAX],
             window in prop_oneof![1_u64..10 * SECOND, 3_649 * DAY..=3_660 * DAY],
         ) {
             let spec = BucketSpec::new(
                 algorithm,
-                NonZeroU32::new(limit).unwrap(),
+                NonZeroU64::new(limit).unwrap(),
                 Window::Span(window),
-                NonZeroU32::new(burst),
+                NonZeroU64::new(burst),
             );
             if let Ok(spec) = spec {
                 prop_assert_eq!(is_leasable(&spec), leased_spec(&spec).is_some());
@@ -101,8 +98,8 @@ mod tests {
         /// uses exceeds the limit.
         #[test]
         fn no_window_slice_of_uses_exceeds_a_leased_limit(
-            steps in proptest::collection::vec((0_u64..90_000, 1_u32..6), 1..150),
-            limit in 5_u32..40,
+            steps in proptest::collection::vec((0_u64..90_000, 1_u64..6), 1..150),
+            limit in 5_u64..40,
         ) {
             let window = MINUTE / 60;
             let wanted = spec(Algorithm::SlidingLog, limit, window);

@@ -51,7 +51,7 @@ struct World {
     nodes: [Ages; 2],
     /// Uses in the window; of a token bucket what a meter with the wanted figures holds.
     uses: Ages,
-    metered: u32,
+    metered: u64,
 }
 
 impl World {
@@ -93,7 +93,7 @@ impl World {
     fn take(&self, rules: &Rules, node: usize, count: u8) -> Option<Self> {
         let mut next = self.clone();
         let mut state = self.state(rules);
-        let cost = u32::from(count);
+        let cost = u64::from(count);
         if next.nodes[node].len() + usize::from(count) > HELD_MAX
             || rules.charged.fits(&state, NOW, cost).is_some()
         {
@@ -123,7 +123,7 @@ impl World {
     fn given_back(&self, rules: &Rules, node: usize, age: u8) -> Option<Self> {
         let mut next = self.clone();
         next.nodes[node].retain(|held| *held != age);
-        let count = u32::try_from(self.nodes[node].len() - next.nodes[node].len()).unwrap();
+        let count = u64::try_from(self.nodes[node].len() - next.nodes[node].len()).unwrap();
         if count == 0 {
             return None;
         }
@@ -145,7 +145,7 @@ impl World {
             let counts = |age: &u8| u64::from(*age) * STEP < window;
             ages.into_iter().filter(counts).collect()
         };
-        let drained = rules.wanted.limit() * u32::try_from(STEP).unwrap();
+        let drained = rules.wanted.limit() * STEP;
         Self {
             hits: within(aged(&self.hits), rules.charged.window_us()),
             drains: self.drains.saturating_sub(STEP * 4096),

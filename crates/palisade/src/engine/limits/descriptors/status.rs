@@ -27,7 +27,7 @@ pub enum DescriptorVerdict {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Figure {
     /// The amount.
-    pub amount: u32,
+    pub amount: u64,
     /// The window.
     pub window: Window,
 }
@@ -41,10 +41,10 @@ pub struct DescriptorStatus {
     pub verdict: DescriptorVerdict,
     /// The amount that it allows, and in which window; `None` where nothing is limited.
     pub figure: Option<Figure>,
-    /// The amount that is left; the largest number where nothing is limited. Where it was not
+    /// The amount that is left; 4,294,967,295 where nothing is limited. Where it was not
     /// read (another bucket is known to deny, or the store cannot be asked), the whole figure, or
     /// zero if the descriptor is denied: whoever looks for the closest limit finds one that denies.
-    pub remaining: u32,
+    pub remaining: u64,
     /// Microseconds until the whole limit is free again.
     pub reset_us: Option<u64>,
     /// The amount that is used, where it was read.
@@ -78,7 +78,7 @@ impl DescriptorStatus {
     fn unlimited(limit: &Limit) -> Self {
         Self {
             limit: Some(Arc::clone(&limit.name)),
-            remaining: u32::MAX,
+            remaining: u32::MAX.into(),
             ..Self::uncounted()
         }
     }
@@ -92,12 +92,12 @@ impl DescriptorStatus {
             },
             window: charge.spec.window(),
         };
-        let left = reading.map_or(figure.amount.into(), |reading| reading.remaining);
+        let left = reading.map_or(figure.amount, |reading| reading.remaining);
         Self {
             limit: Some(Arc::clone(&charge.limit.name)),
             verdict: verdict(denies, charge.on_exceed),
             figure: Some(figure),
-            remaining: u32::try_from(left).unwrap_or(u32::MAX),
+            remaining: left,
             reset_us: reading.map(|reading| reading.reset_at.since(now)),
             used: reading.map(|reading| reading.used),
             retry_us: reading.and_then(|reading| Some(reading.retry_at?.since(now))),
