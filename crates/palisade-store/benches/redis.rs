@@ -183,7 +183,7 @@ fn loads() -> Vec<(&'static str, Load)> {
         ),
         (
             "quota",
-            spec(Algorithm::FixedWindow, u32::MAX, Window::Month),
+            spec(Algorithm::FixedWindow, u64::from(u32::MAX), Window::Month),
         ),
     ]));
     let of = |names, common| Load {

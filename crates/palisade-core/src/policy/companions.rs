@@ -83,7 +83,6 @@ fn companion(def: &LimitDef, scope: Scope, role: Role, spec: BucketSpec) -> Limi
         under_attack: None,
         challenge: None,
         on_expiry: OnExpiry::Keep,
-        challenge: None,
         ..def.clone()
     };
     Limit {
@@ -96,7 +95,6 @@ fn companion(def: &LimitDef, scope: Scope, role: Role, spec: BucketSpec) -> Limi
         companions: Box::default(),
         beyond: None,
         tightened: None,
-        beyond: None,
         def: own,
     }
 }
