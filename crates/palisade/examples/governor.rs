@@ -3,7 +3,7 @@
 //!     cargo run -p palisade --no-default-features --example governor
 #![allow(clippy::print_stdout, reason = "an example shows what it does")]
 
-use std::num::NonZeroU32;
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use palisade::{Limiter, LimiterConfig, NeverFits, Quota, Verdict, VirtualClock};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let n = NonZeroU32::MIN.get();
+    let n = NonZeroU64::MIN.get();
     let key = "203.0.113.5";
 
     let quota = Quota::per(50, Duration::from_secs(1))?;

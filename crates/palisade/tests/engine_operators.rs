@@ -46,6 +46,7 @@ impl Observer for Heard {
         self.0.lock().push(match done.change {
             Change::AllowlistAdded(_) => "added".to_owned(),
             Change::AllowlistRemoved(_) => "removed".to_owned(),
+            Change::AttackSet { class, mode, .. } => format!("attack {class} {}", mode.name()),
             Change::Reset {
                 buckets, reason, ..
             } => format!("reset {buckets} {}", reason.unwrap_or_default()),
@@ -55,7 +56,6 @@ impl Observer for Heard {
             Change::CacheInvalidated => "invalidated".to_owned(),
             Change::ReservationReleased { .. } => "released".to_owned(),
             Change::BlockLifted { .. } => "lifted".to_owned(),
-            Change::AttackSet { .. } => "attack".to_owned(),
         });
     }
 }
