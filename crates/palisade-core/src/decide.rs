@@ -165,7 +165,7 @@ fn quota_reading(quota: QuotaPlan, judged: JudgedCharges<'_>) -> Option<QuotaRea
     let reading = judged.readings.get(quota.charge)?;
     let charge = judged.charges.get(quota.charge)?;
     Some(QuotaReading {
-        limit: (!quota.unlimited).then(|| u64::from(charge.spec.limit())),
+        limit: (!quota.unlimited).then(|| charge.spec.limit()),
         used: reading.used,
         reset: reading.reset_at.unix_seconds_ceil(),
     })

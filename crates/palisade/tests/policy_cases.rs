@@ -41,7 +41,7 @@ async fn mismatches(path: &Path, policy: Option<&Path>) -> usize {
 const WITH_POLICIES: [(&str, usize); 8] = [
     ("rls", 10),
     ("rls/refunds", 1),
-    ("budgets", 5),
+    ("budgets", 6),
     ("overdraft", 3),
     ("challenges", 3),
     ("places", 3),

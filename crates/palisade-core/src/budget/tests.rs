@@ -236,7 +236,7 @@ proptest! {
         let reservation = reservation();
         let corrections = reservation.corrections(&[requests, tokens]);
         let sum = |lines: &[Line], limit| -> u64 {
-            lines.iter().filter(|line| line.limit == Digest(limit)).map(|line| u64::from(line.cost)).sum()
+            lines.iter().filter(|line| line.limit == Digest(limit)).map(|line| line.cost).sum()
         };
         let parts: Vec<Line> = reservation.parts.iter().map(|part| part.line.clone()).collect();
         for (limit, expected) in [(1, requests), (2, 3 * requests), (3, tokens), (4, 0)] {
