@@ -28,7 +28,7 @@ use palisade_store::conformance::{
     registry_is_bounded, run_with, spec,
 };
 use palisade_store::model::ModelStore;
-use palisade_store::redis::{RedisConfig, RedisConfigError, RedisStore, Tls};
+use palisade_store::redis::{RedisConfig, RedisConfigError, RedisStore, TimeSource, Tls};
 use palisade_store::{
     Buckets, Commit, Entry, Records, Registries, Registry, StoreError, Take, Vitals,
 };
@@ -266,7 +266,13 @@ async fn b_unit_buckets_of_32_bits_are_still_read_and_grow() {
     let now = Micros(1 << 50);
     let clock = Arc::new(TestClock::default());
     clock.set(now);
-    let store = store_at(&server.url(), clock);
+    let store = RedisStore::new(RedisConfig {
+        deadline: PATIENT,
+        connect_timeout: PATIENT,
+        time: TimeSource::Injected(clock),
+        ..RedisConfig::new(server.url())
+    })
+    .unwrap();
     let day = Window::Span(DAY);
     let limits = TestLimits::new([
         ("log", spec(Algorithm::SlidingLog, FIGURE_MAX, day)),
