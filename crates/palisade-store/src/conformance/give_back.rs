@@ -81,7 +81,7 @@ async fn a_return_after_the_window_is_dropped<S: Store>(make: &impl Make<S>) {
         clock.advance(2 * WINDOW);
         must_take(&*store, &all).await;
         let left = give_back(&*store, taken).await;
-        assert_eq!(left, u64::from(LIMIT), "{name}: others' uses stay");
+        assert_eq!(left, LIMIT, "{name}: others' uses stay");
         assert!(
             take(&*store, &limits.charge("returned", name))
                 .await
@@ -262,15 +262,12 @@ fn assert_bound(spec: &BucketSpec, uses: &Uses, subject: &str) {
         };
         let mut sum = 0;
         for (at, cost) in uses[first..].iter().take_while(|(at, _)| within(*at)) {
-            sum += u64::from(*cost);
+            sum += *cost;
             let refilled = match spec.algorithm() {
-                TokenBucket => at.since(*from) * u64::from(LIMIT) / WINDOW,
+                TokenBucket => at.since(*from) * LIMIT / WINDOW,
                 _ => 0,
             };
-            assert!(
-                sum <= u64::from(LIMIT) + refilled,
-                "{subject}: {sum} in one window"
-            );
+            assert!(sum <= LIMIT + refilled, "{subject}: {sum} in one window");
         }
     }
 }

@@ -53,7 +53,7 @@ async fn no_wait_is_longer_than_a_window<S: Store>(make: &impl Make<S>) {
         clock.set(back);
         let found = charge(&*store, &one, Take::Consume).await;
         assert!(!found.admitted, "{name}: what was used stays used");
-        assert_eq!(found.readings[0].used, u64::from(LIMIT), "{name}");
+        assert_eq!(found.readings[0].used, LIMIT, "{name}");
         let wait = found.readings[0].retry_at.map_or(0, |at| at.since(back));
         assert!(wait <= spec.longest_wait_us(), "{name} waits {wait}");
         clock.advance(wait - 1);
