@@ -485,6 +485,34 @@ mod tests {
         }
     }
 
+    /// B-UNIT: bytes as they were written when figures had 32 bits.
+    #[test]
+    fn b_unit_a_receipt_of_32_bits_is_still_good() {
+        let mut said = vec![VERSION, 7, 9, 4];
+        said.extend(b"read");
+        said.extend(1_u128.to_be_bytes());
+        said.extend(2_u128.to_be_bytes());
+        // A token bucket in the store: 300 a minute, a burst of 4,294,967,295.
+        said.extend([4, 0xac, 0x02, 0xff, 0xff, 0xff, 0xff, 0x0f]);
+        said.extend([0x80, 0x8e, 0xce, 0x1c]);
+        // A cost of 5 at 7 µs, without segments.
+        said.extend([5, 7, 0]);
+        let seal = seal_of(&ring(1), &said).to_bytes();
+        said.extend(seal);
+        let [limit, burst] = [300, u32::MAX].map(|n| NonZeroU32::new(n).unwrap());
+        let window = Window::Span(MINUTE);
+        let spec = BucketSpec::new(Algorithm::TokenBucket, limit, window, Some(burst));
+        let receipt = Receipt::open(&ring(1), &said).unwrap();
+        let [line] = &*receipt.lines else {
+            panic!("{receipt:?}");
+        };
+        assert_eq!(
+            (line.spec, line.cost, line.at),
+            (spec.unwrap(), 5, Micros(7))
+        );
+        assert_eq!(receipt.seal(&ring(1)), Some(said), "written as before, too");
+    }
+
     #[test]
     fn l_give_back_a_receipt_of_the_secret_before_is_still_good() {
         let spec = BucketSpec::new(

@@ -28,7 +28,7 @@ use palisade_store::conformance::{
     registry_is_bounded, run_with, spec,
 };
 use palisade_store::model::ModelStore;
-use palisade_store::redis::{RedisConfig, RedisConfigError, RedisStore, Tls};
+use palisade_store::redis::{RedisConfig, RedisConfigError, RedisStore, TimeSource, Tls};
 use palisade_store::{
     Buckets, Commit, Entry, Records, Registries, Registry, StoreError, Take, Vitals,
 };
@@ -253,6 +253,44 @@ async fn keys_are_those_of_the_contract_after_the_prefix() {
         .unwrap();
     let keys = server.says(&["KEYS", "*"]);
     assert!(keys.contains(&format!("edge:{}", charge.key())), "{keys}");
+}
+
+/// B-UNIT: bytes as they were written when figures had 32 bits.
+#[tokio::test]
+async fn b_unit_buckets_of_32_bits_are_still_read_and_grow() {
+    // Three hits, two of them a second before the third, and a window that has counted as many.
+    const PLANT: &str = "local at = 2 ^ 50 \
+        redis.call('SET', KEYS[1], struct.pack('<BBI6I7I4I5I1', 145, 120, 3, at, 1, (at - 1000000) % 2 ^ 40, 2)) \
+        redis.call('SET', KEYS[2], struct.pack('<BBI7I6', 5, 120, at - at % 86400000000, 3))";
+    let server = RedisServer::start();
+    let now = Micros(1 << 50);
+    let clock = Arc::new(TestClock::default());
+    clock.set(now);
+    let store = RedisStore::new(RedisConfig {
+        deadline: PATIENT,
+        connect_timeout: PATIENT,
+        time: TimeSource::Injected(clock),
+        ..RedisConfig::new(server.url())
+    })
+    .unwrap();
+    let day = Window::Span(DAY);
+    let limits = TestLimits::new([
+        ("log", spec(Algorithm::SlidingLog, FIGURE_MAX, day)),
+        ("window", spec(Algorithm::FixedWindow, FIGURE_MAX, day)),
+    ]);
+    let charges = |cost| {
+        let of = |name| limits.charge_of(name, "old", cost, OnExceed::Deny);
+        ["log", "window"].map(of)
+    };
+    let keys = charges(1).map(|charge| charge.key());
+    let planted = server.says(&["EVAL", PLANT, "2", &keys[0], &keys[1]]);
+    assert!(!planted.starts_with('-'), "{planted}");
+    for (cost, used) in [(1, 4), (1 << 40, (1 << 40) + 4)] {
+        let charged = store.charge(&charges(cost), Take::Consume).await.unwrap();
+        assert_eq!(charged.rebuilt, 0);
+        let found = charged.readings.iter().map(|reading| reading.used);
+        assert_eq!(found.collect::<Vec<_>>(), [used, used]);
+    }
 }
 
 /// F-CORRUPT: one unreadable bucket starts afresh and is counted, others go on.

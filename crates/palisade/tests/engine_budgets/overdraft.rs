@@ -81,7 +81,7 @@ async fn b_overdraft_the_whole_cost_is_charged_while_anything_is_left() {
 }
 
 #[tokio::test]
-async fn b_overdraft_costs_beyond_all_counting_are_charged_as_what_a_bucket_can_owe() {
+async fn b_overdraft_the_largest_cost_is_charged_as_a_whole() {
     let nodes = Nodes::new(1, &overdrawn("true"));
     let asked = [("tokens", 1 << 47)];
     assert_eq!(nodes.decisions(&asked, 2).await, ["allow", "deny"]);

@@ -5,15 +5,17 @@ use std::io::{self, Cursor, ErrorKind, Read};
 use std::sync::Arc;
 use std::time::Duration;
 
-use palisade_core::limit::{Algorithm, Window};
+use palisade_core::Digest;
+use palisade_core::limit::{Algorithm, COUNT_MAX, Hits, State, Window};
 use palisade_core::plan::OnExceed;
 use palisade_core::record::{RecordKey, RecordKind, RecordWrite};
 use palisade_core::time::{DAY, MINUTE, Micros};
 use parking_lot::Mutex;
 
-use super::codec::{Batch, Change, Name};
+use super::codec::{self, Batch, Change, Name};
 use super::disk::{Disk, Sink};
 use super::files::Files;
+use super::frames::frame;
 use super::*;
 use crate::conformance::{Rng, START, TestClock, TestLimits, spec};
 use crate::memory::records::StoredRecord;
@@ -760,4 +762,51 @@ async fn b_crash_a_correction_and_its_mark_survive_together() {
         kept += u64::from(marked > 0);
     }
     assert!(kept > 20, "only {kept} crashes kept anything");
+}
+
+/// The states of buckets in a file.
+fn states_in(file: &[u8]) -> Vec<State> {
+    let mut states = Vec::new();
+    let each = |change| match change {
+        Change::Bucket(_, Some((state, _))) => states.push(state),
+        other => panic!("{other:?}"),
+    };
+    let read = codec::read(Cursor::new(file), each).unwrap();
+    assert_eq!((read.torn, read.skipped), (0, 0));
+    states
+}
+
+/// The file of one bucket.
+fn file_of(state: &State) -> Vec<u8> {
+    let mut batch = Batch::default();
+    batch.bucket(Digest(5), Some((state, Micros(9))));
+    [codec::header(), batch.finish().0].concat()
+}
+
+#[test]
+fn b_unit_hits_of_32_bits_are_read_and_written_as_before() {
+    let entries = [(Micros(1), 3), (Micros(2), u64::from(u32::MAX))];
+    let mut payload = vec![3];
+    payload.extend(Digest(5).to_bytes());
+    payload.extend(9_u64.to_le_bytes());
+    payload.push(3);
+    payload.extend(2_u32.to_le_bytes());
+    for (at, count) in [(1_u64, 3_u32), (2, u32::MAX)] {
+        payload.extend(at.to_le_bytes());
+        payload.extend(count.to_le_bytes());
+    }
+    let mut file = codec::header();
+    frame(&mut file, &payload);
+    let state = State::Hits(Hits::from_entries(entries));
+    assert_eq!(states_in(&file), [state.clone()]);
+    assert_eq!(file_of(&state), file);
+}
+
+#[test]
+fn b_unit_large_hits_are_read_as_they_were_written() {
+    for largest in [1 << 32, 1 << 47, COUNT_MAX - 300] {
+        let entries = [(Micros(1), 300), (Micros(2), largest)];
+        let state = State::Hits(Hits::from_entries(entries));
+        assert_eq!(states_in(&file_of(&state)), [state]);
+    }
 }
