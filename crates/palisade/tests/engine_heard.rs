@@ -411,7 +411,7 @@ async fn f_version_a_login_fails_closed_until_the_record_can_be_read_and_loses_n
     let keys = heard.engine.records_of(&facts());
     let key = *keys.iter().find(|key| key.kind == kind).unwrap();
     let readable = heard.stored(key).await.unwrap().bytes;
-    let newer = [&[readable[0].max(4) + 1], &readable[1..]].concat();
+    let newer = [&[readable[0].max(5) + 1], &readable[1..]].concat();
     spoil(&heard, kind, newer.clone()).await;
     for op in [
         GuardOp::LoginCheck,

@@ -233,14 +233,14 @@ def challenge(
     """A challenge for the client of these facts."""
     wire = {"flow": flow, **_client(facts), **({"level": level} if level else {})}
     value = yield from ask(Call("POST", "/v1/challenge", wire), health)
-    kind = value.get("kind") if isinstance(value, dict) else None
-    if not isinstance(kind, str):
+    found = value if isinstance(value, dict) else {}
+    kind, parameters = text(found.get("kind")), found.get("parameters")
+    if kind is None:
         raise Unavailable("the answer has no challenge")
-    parameters = value.get("parameters")
     return Challenge(
         kind=kind,
         parameters=parameters if isinstance(parameters, dict) else {},
-        expires_at=text(value.get("expires_at")),
+        expires_at=text(found.get("expires_at")),
     )
 
 

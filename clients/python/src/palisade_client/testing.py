@@ -38,8 +38,8 @@ Op = Literal[
     "settle",
     "release",
 ]
-"""What is asked: a request, a job, a step of an attempt, a code to send, a call of a heavy endpoint, a step of
-a reservation."""
+"""What is asked: a request, a job, a step of an attempt, a code to send, a call of a heavy
+endpoint, a step of a reservation."""
 
 _GUARD = "/v1/guard/"
 _STEPS = ("reserve", "extend", "settle", "release")

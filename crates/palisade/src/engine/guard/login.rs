@@ -10,7 +10,7 @@ use palisade_core::guard::{
 };
 use palisade_core::lockout::Lockout;
 use palisade_core::policy::Settings;
-use palisade_core::record::{Flow, RecordWrite};
+use palisade_core::record::{Flow, RecordKind, RecordWrite};
 use palisade_core::send::SendAccount;
 use palisade_core::time::Micros;
 
@@ -74,6 +74,10 @@ impl GuardCommand<'_> {
         let now = loaded.now;
         let mut decision = found.answer.decision(now);
         decision.revisions = loaded.revisions(writes);
+        // The record of sends is read beside the others, and no rule of an attempt judges by it.
+        decision
+            .revisions
+            .retain(|(kind, _)| *kind != RecordKind::SendAccount.name());
         let is_hard = decision.outcome == Outcome::HardBlock;
         let lockout = &found.records.lockout;
         let has_name = self.signals.username.is_some();
