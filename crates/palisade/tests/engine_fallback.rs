@@ -139,11 +139,11 @@ struct Hit {
 /// The most that a bucket may admit in the time between two of its hits.
 fn most(spec: &BucketSpec, from: Micros, to: Micros) -> Option<u64> {
     let window = spec.window_us();
-    let limit = u64::from(spec.limit());
+    let limit = spec.limit();
     match spec.algorithm() {
         Algorithm::TokenBucket => {
             let inflow = u128::from(limit) * u128::from(to.since(from)) / u128::from(window);
-            Some(u64::from(spec.capacity()) + u64::try_from(inflow).unwrap())
+            Some(spec.capacity() + u64::try_from(inflow).unwrap())
         }
         Algorithm::FixedWindow => (from.0 / window == to.0 / window).then_some(limit),
         Algorithm::SlidingLog | Algorithm::SlidingWheel => {
@@ -157,7 +157,7 @@ fn excess(spec: &BucketSpec, hits: &[Hit]) -> Option<String> {
     for (index, first) in hits.iter().enumerate() {
         let mut sum = 0;
         for hit in &hits[index..] {
-            sum += u64::from(hit.cost);
+            sum += hit.cost;
             if most(spec, first.at, hit.at).is_some_and(|most| sum > most) {
                 return Some(format!("{sum} in {} µs", hit.at.since(first.at)));
             }

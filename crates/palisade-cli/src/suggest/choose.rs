@@ -120,7 +120,7 @@ impl Suggestion {
             class: group.class.clone(),
             kind: group.kind,
             window,
-            rate: rounded_up(u64::from(*most) * self.percent(group.kind) / 100),
+            rate: rounded_up((*most) * self.percent(group.kind) / 100),
             callers,
             quantiles: [at(500), at(900), at(990), at(999), peaks.first().copied()?],
         })

@@ -158,9 +158,8 @@ fn joined(
         return own;
     };
     let used = own.used.saturating_add(carried.used);
-    let capacity = u64::from(charge.spec.capacity());
-    let fits =
-        own.retry_at.is_none() && used.saturating_add(u64::from(charge.required())) <= capacity;
+    let capacity = charge.spec.capacity();
+    let fits = own.retry_at.is_none() && used.saturating_add(charge.required()) <= capacity;
     Reading {
         used,
         remaining: capacity.saturating_sub(used),

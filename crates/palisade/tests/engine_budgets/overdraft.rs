@@ -40,7 +40,7 @@ impl Nodes {
     async fn used(&self, limit: &str, unit: &str) -> u64 {
         let facts = asking(&[(unit, 1)]);
         let sought = self.engines[0].with_policy(|policy| policy.limit(limit).unwrap().def.clone());
-        let capacity = u64::from(sought.spec.capacity());
+        let capacity = sought.spec.capacity();
         let found = self.engines[0].peek(&facts).await;
         let mut limits = found.decision.limits.iter();
         capacity - limits.find(|one| &*one.name == limit).unwrap().remaining

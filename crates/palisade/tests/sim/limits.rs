@@ -599,7 +599,7 @@ impl Admitted {
                     continue;
                 }
                 last = end;
-                sum += u64::from(hit.cost);
+                sum += hit.cost;
                 let most = bound.most(span);
                 if sum > most {
                     return Some(format!("{sum} in {span} µs, at most {most}"));
@@ -622,7 +622,7 @@ impl Bound {
 
     fn most(self, span: u64) -> u64 {
         match self {
-            Self::Sliding(limit, _) | Self::Aligned(limit, _) => u64::from(limit),
+            Self::Sliding(limit, _) | Self::Aligned(limit, _) => limit,
             Self::Flow { burst, per_second } => burst + per_second * span / SECOND,
         }
     }

@@ -798,8 +798,8 @@ fn b_unit_hits_of_32_bits_are_read_and_written_as_before() {
     let mut file = codec::header();
     frame(&mut file, &payload);
     let state = State::Hits(Hits::from_entries(entries));
-    assert_eq!(states_in(&file), [state.clone()]);
     assert_eq!(file_of(&state), file);
+    assert_eq!(states_in(&file), [state]);
 }
 
 #[test]

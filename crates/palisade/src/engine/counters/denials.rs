@@ -68,7 +68,7 @@ impl Companion {
     /// The reading as far as it answers this cost at `now`.
     fn answer(&self, cost: u64, now: Micros) -> Option<Reading> {
         let answers = match self.reading.retry_at {
-            None => u64::from(cost) <= self.reading.remaining,
+            None => cost <= self.reading.remaining,
             Some(retry_at) => retry_at > now && cost >= self.cost,
         };
         (answers && self.until > now).then_some(self.reading)

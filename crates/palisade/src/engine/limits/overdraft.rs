@@ -77,8 +77,8 @@ fn counted<'c>((charge, spec): (&Charge<'c>, &'c BucketSpec)) -> Charge<'c> {
 fn overdrawn(charge: &Charge<'_>, reading: &Reading) -> u64 {
     match charge.on_exceed {
         OnExceed::Overdraft => {
-            let beyond = reading.used.saturating_sub(charge.spec.capacity().into());
-            beyond.min(charge.cost.into())
+            let beyond = reading.used.saturating_sub(charge.spec.capacity());
+            beyond.min(charge.cost)
         }
         OnExceed::Deny | OnExceed::Report | OnExceed::Count => 0,
     }

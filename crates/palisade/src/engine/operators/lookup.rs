@@ -178,7 +178,7 @@ fn view(charge: &Charge<'_>, reading: &Reading, charged: &ChargeReadings) -> Buc
         name: charge.limit.name.to_string(),
         scope: charge.limit.scope.name(),
         classes: charge.limit.def.classes.clone(),
-        limit: u64::from(charge.spec.capacity()),
+        limit: charge.spec.capacity(),
         used: reading.used,
         reset: reading.reset_at.unix_seconds_ceil(),
         retry_after: retry_at.map(|at| retry_after_seconds(at.since(charged.judged_at(0)))),

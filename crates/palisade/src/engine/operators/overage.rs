@@ -93,7 +93,7 @@ impl Engine {
         let Ok((tier, hash)) = self.tier_in_force(policy, &hash) else {
             return;
         };
-        let cost = facts.cost.map_or(1, |cost| u64::from(cost.get()));
+        let cost = facts.cost.map_or(1, std::num::NonZero::get);
         // The count was within the quota before this request: the overage begins here.
         if quota.used.saturating_sub(cost) <= limit {
             self.link.observer().overage(&OverageSeen {

@@ -124,7 +124,7 @@ impl Engine {
         let reading = charged.readings.first().copied().ok_or_else(|| {
             StoreError::Corrupt("a reading is missing from the answer".to_owned())
         })?;
-        let limit = tier.quota.map(|quota| u64::from(quota.get()));
+        let limit = tier.quota.map(std::num::NonZero::get);
         let overage = limit.map_or(0, |limit| reading.used.saturating_sub(limit));
         let price = price_of(tier);
         Ok(QuotaUsage {

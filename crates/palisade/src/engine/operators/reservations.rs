@@ -105,7 +105,7 @@ impl Engine {
                 name: limit.map_or_else(String::new, |limit| limit.name.to_string()),
                 subject: subject.join(","),
                 bucket: part.line.id.hex(),
-                amount: part.line.cost.into(),
+                amount: part.line.cost,
                 slot: part.counts == Counts::Slot,
             }
         });

@@ -427,7 +427,7 @@ impl Engine {
             .await
             .ok()
             .and_then(|one| one.readings.first().copied());
-        reading.map_or_else(|| u64::from(charge.spec.capacity()), |one| one.remaining)
+        reading.map_or_else(|| charge.spec.capacity(), |one| one.remaining)
     }
 
     /// Lowers the costs to what is left according to the answer; false if nothing can be lowered.
@@ -462,7 +462,7 @@ impl Engine {
                 _ if charge.limit.role == Role::Share => self.left_of_share(charge).await,
                 Some(reading) => reading.remaining,
                 // This limit has not denied, but the cost may be more than it ever holds.
-                None => u64::from(charge.spec.capacity()),
+                None => charge.spec.capacity(),
             };
             // A charge multiplies the cost by the route's weight.
             let weight = u64::from(weight_in(charge.limit, &plan.route).get());

@@ -198,7 +198,7 @@ impl Lease {
         };
         if let Some(origin) = tokens.take(cost, now) {
             reading.retry_at = None;
-            reading.remaining += u64::from(tokens.usable(now));
+            reading.remaining += tokens.usable(now);
             let is_low = tokens.is_low(now);
             return (Some(LeaseAnswer::Taken(reading, origin)), is_low);
         }
@@ -402,7 +402,7 @@ impl Tokens {
     fn is_low(&self, now: Micros) -> bool {
         self.ahead == Ahead::Open
             && (self.usable(now) < self.size / LOW_SHARE
-                || self.newer.origin.until.since(now) < LEASE_US / u64::from(LOW_SHARE))
+                || self.newer.origin.until.since(now) < LEASE_US / LOW_SHARE)
     }
 
     /// The use predicted for a batch that is asked for now, plus an eighth, minus what the
@@ -410,8 +410,11 @@ impl Tokens {
     /// nodes, so more would be waste.
     fn predicted(&self, now: Micros) -> u64 {
         let elapsed = now.since(self.asked).max(1);
-        let used_in = |span: u64| u64::from(self.used).saturating_mul(span) / elapsed;
-        let at_hand = u64::from(self.newer.left).min(used_in(self.newer.origin.until.since(now)));
+        let used_in = |span: u64| self.used.saturating_mul(span) / elapsed;
+        let at_hand = self
+            .newer
+            .left
+            .min(used_in(self.newer.origin.until.since(now)));
         used_in(LEASE_US * 9 / 8).saturating_sub(at_hand)
     }
 }

@@ -112,13 +112,13 @@ mod tests {
                 let batch = batch.min(limit);
                 if charged.fits(&state, Micros(now), batch).is_none() {
                     charged.take(&mut state, Micros(now), batch);
-                    held.extend(std::iter::repeat_n(now + LEASE_US, batch as usize));
+                    held.extend(std::iter::repeat_n(now + LEASE_US, usize::try_from(batch).unwrap()));
                 }
                 if held.pop().is_some() {
                     uses.push(now);
                 }
                 let in_window = uses.iter().filter(|at| **at + window > now).count();
-                prop_assert!(in_window <= limit as usize);
+                prop_assert!(in_window as u64 <= limit);
             }
         }
     }

@@ -157,7 +157,7 @@ impl World {
 
     fn is_over(&self, rules: &Rules) -> bool {
         let most = rules.wanted.capacity();
-        self.uses.len() > most as usize || self.metered > most
+        self.uses.len() as u64 > most || self.metered > most
     }
 
     /// Everything that can happen next.
