@@ -140,20 +140,23 @@ struct AttackState {
 ///
 /// ```
 /// use palisade_core::adaptive::attack::{AttackChange, AttackDetector, AttackSettings};
-/// use palisade_core::key::Digest;
+/// use palisade_core::key::{Keyring, SegmentKind};
 /// use palisade_core::time::{MINUTE, Micros};
 ///
+/// let keyring = Keyring::new(&[7; 32], None)?;
 /// let mut detector = AttackDetector::default();
 /// let settings = AttackSettings::default();
 /// let mut changes = Vec::new();
-/// for minute in 0..2 {
-///     for prefix in 0..500 {
+/// for minute in 1..=2 {
+///     for host in 0..1_000_u32 {
+///         let prefix = keyring.segment(SegmentKind::Ip, &[&host.to_be_bytes()]);
 ///         let now = Micros(minute * MINUTE);
-///         changes.extend(detector.refused(&settings, Digest(prefix), now));
+///         changes.extend(detector.refused(&settings, prefix.digest, now));
 ///     }
 /// }
 /// assert!(matches!(changes[..], [AttackChange::Declared(_)]));
 /// assert!(detector.is_on());
+/// # Ok::<(), palisade_core::key::SecretTooShort>(())
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct AttackDetector {

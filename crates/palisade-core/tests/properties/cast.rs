@@ -266,7 +266,7 @@ pub(crate) fn event(cast: &Cast, random: &mut Random, round: u64, at: Micros) ->
         },
     };
     // The host vouches for half of the passed challenges.
-    event.signals.captcha_passed = event.signals.challenge_passed && round % 2 == 0;
+    event.signals.captcha_passed = event.signals.challenge_passed && round.is_multiple_of(2);
     event
 }
 

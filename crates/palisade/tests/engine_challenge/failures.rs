@@ -3,6 +3,7 @@
 use std::future::pending;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use palisade::cases::StoreState;
 use palisade::core::challenge::{ChallengeFlow, ChallengeKind, ChallengeRefusal, PassKind};
@@ -144,14 +145,13 @@ async fn c_fail_a_provider_that_does_not_answer_is_replaced_by_proof_of_work() {
     let facts = facts(ChallengeFlow::Login, IP);
     for state in [2, 3] {
         provider.state.store(state, Ordering::SeqCst);
-        let began = tokio::time::Instant::now();
         let outcome = bench
             .engine
             .verify_challenge(&facts, "tok", PassKind::Token);
-        let ChallengeOutcome::Refused { reason, instead } = outcome.await else {
-            panic!("accepted");
+        let bounded = tokio::time::timeout(Duration::from_millis(2_010), outcome);
+        let Ok(ChallengeOutcome::Refused { reason, instead }) = bounded.await else {
+            panic!("accepted, or not answered in time");
         };
-        assert!(began.elapsed().as_millis() <= 2_010);
         assert_eq!(reason, ChallengeRefusal::Unavailable);
         let instead = instead.unwrap();
         assert_eq!(instead.offer.kind, ChallengeKind::ProofOfWork);

@@ -12,6 +12,7 @@ use http::request::Parts;
 use hyper::body::Frame;
 use palisade::engine::RequestAnswer;
 use palisade::extract::EdgeConfig;
+use palisade::extract::identity::IdentityHeaders;
 
 use super::upgrade::{WEBSOCKET, is_websocket};
 use crate::surfaces::exchange::ids::RequestId;
@@ -159,7 +160,7 @@ fn states_identity(name: &HeaderName, edge: &EdgeConfig, by_trusted: bool) -> bo
     };
     let identity = edge.identity_headers.iter();
     let mut all = identity
-        .flat_map(|stated| stated.names())
+        .flat_map(IdentityHeaders::names)
         .chain(edge.geo_headers.names());
     all.any(|own| is_one(own) && (!by_trusted || own != name))
 }
