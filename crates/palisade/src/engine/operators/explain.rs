@@ -233,6 +233,10 @@ const MEANINGS: &[(Rule, &str)] = &[
     ),
     (Rule::L_COST, "the request costs more than its limit allows"),
     (
+        Rule::B_EXPIRE,
+        "the budget holds as many unsettled reservations as it can remember",
+    ),
+    (
         Rule::B_SHARE,
         "the caller holds as much of a shared budget reserved as one caller may",
     ),
