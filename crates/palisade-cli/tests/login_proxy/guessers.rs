@@ -35,10 +35,12 @@ fn django() -> String {
 
 const OWNER: &str = "198.51.100.7";
 
-/// What hydra finds with sixteen guesses at once, the right password last.
+/// What hydra finds with sixteen guesses at once. The right password comes after forty wrong ones,
+/// and sixteen follow it: on a busy machine hydra ends before its last workers do.
 fn hydra(home: &Path, at: SocketAddr) -> String {
     let mut words: String = (0..40).map(|n| format!("wrong{n}\n")).collect();
     words.push_str("right\n");
+    words.extend((40..56).map(|n| format!("wrong{n}\n")));
     let list = home.join("words");
     std::fs::write(&list, words).unwrap();
     let form = "/login:email=^USER^&password=^PASS^:H=X-Forwarded-For\\: 203.0.113.66:F=error";
